@@ -1,0 +1,166 @@
+"""The Bernoulli distribution, with Gaussian logits, a Beta probability or constants; latent outcomes too."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .distribution import (
+    BERNOULLI,
+    BETA,
+    CONSTANT,
+    GAUSSIAN,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    register,
+)
+from .factor import AbstractConjugate, AbstractProjected, Families, Values
+from .families import Bernoulli as BernoulliFamily
+from .families import Beta, Gaussian
+from .generic import ConstantFactor
+from .oracle import Case, oracle_case, some_gaussian, uniform
+from .special import safe_log
+
+_BINARY = "outcomes must be 0 or 1"
+
+
+def _is_binary(y: Array) -> Array:
+    return jnp.asarray((y == 0.0) | (y == 1.0))
+
+
+class BernoulliLogit(AbstractProjected):
+    """`f(z) = Bernoulli(out; logit^{-1} z)`: `l(z) = -y softplus(-z) - (1 - y) softplus(z)`."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("z",)
+    families: ClassVar[Families] = (Gaussian,)
+    out: Float[Values, " #n"]
+
+    def log_density(self, z: Array) -> Array:
+        return -self.out * jax.nn.softplus(-z) - (1.0 - self.out) * jax.nn.softplus(z)
+
+    def initial(self) -> tuple[Gaussian]:
+        # Half a pseudo-count of either outcome: p = (y + 1/2)/2, that is logits of +-log 3.
+        logits = jnp.log(self.out + 0.5) - jnp.log(1.5 - self.out)
+        return (Gaussian.from_mean_variance(logits, jnp.ones_like(logits)),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {_BINARY: _is_binary(self.out)}
+
+    def moments(self, z: Array) -> tuple[Array, Array]:
+        return jax.nn.sigmoid(z), jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
+
+
+class BernoulliProbs(AbstractConjugate):
+    """`f(p) = p^y (1 - p)^{1 - y}`: the Beta message (y, 1 - y)."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("p",)
+    families: ClassVar[Families] = (Beta,)
+    out: Float[Values, " #n"]
+
+    def log_density(self, p: Array) -> Array:
+        return self.out * safe_log(p) + (1.0 - self.out) * safe_log(1.0 - p)
+
+    def message(self) -> tuple[Beta, Array]:
+        out = jnp.asarray(self.out)
+        return Beta(out, 1.0 - out), jnp.zeros_like(out)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {_BINARY: _is_binary(self.out)}
+
+    def moments(self, p: Array) -> tuple[Array, Array]:
+        return p, p * (1.0 - p)
+
+
+class BernoulliPrior(AbstractConjugate):
+    """`f(b) = Bernoulli(b; logit^{-1} logits)` of a latent outcome b, with constant logits."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("out",)
+    families: ClassVar[Families] = (BernoulliFamily,)
+    logits: Float[Values, " #n"]
+
+    def log_density(self, b: Array) -> Array:
+        return b * self.logits - jax.nn.softplus(self.logits)
+
+    def message(self) -> tuple[BernoulliFamily, Array]:
+        return BernoulliFamily(jnp.asarray(self.logits)), -jax.nn.softplus(self.logits)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"probs must lie between 0 and 1, and logits must be finite": jnp.isfinite(self.logits)}
+
+    def moments(self, b: Array) -> tuple[Array, Array]:
+        p = jnp.broadcast_to(jax.nn.sigmoid(self.logits), b.shape)
+        return p, p * jax.nn.sigmoid(-self.logits)
+
+
+def as_logits(probs: Any = None, logits: Any = None) -> Array:
+    """Logits of constants given either way; 0 and 1 give large finite ones, numbers outside [0, 1] give NaN."""
+    if logits is not None:
+        return as_float(logits)
+    p = as_float(probs)
+    return jnp.where((p >= 0.0) & (p <= 1.0), safe_log(p) - safe_log(1.0 - p), jnp.nan)
+
+
+def _lower_logit(out: Any, logits: Any) -> Lowered:
+    return Lowered(BernoulliLogit(as_float(out)), (logits,))
+
+
+def _lower_probs(out: Any, probs: Any) -> Lowered:
+    return Lowered(BernoulliProbs(as_float(out)), (probs,))
+
+
+def _lower_prior(out: Any, **given: Any) -> Lowered:
+    return Lowered(BernoulliPrior(as_logits(**given)), (out,))
+
+
+def _lower_constant(out: Any, **given: Any) -> Lowered:
+    out, logits = as_float(out), as_logits(**given)
+    conditions = {**BernoulliLogit(out).checks(), **BernoulliPrior(logits).checks()}
+    value = BernoulliLogit(out).log_density(logits)
+    return Lowered(ConstantFactor(value, *BernoulliPrior(logits).moments(value), conditions), ())
+
+
+_GIVEN = ("probs", "logits")
+
+
+@register
+class Bernoulli(Distribution):
+    """`Bernoulli(probs=)` or `Bernoulli(logits=)`: logits affine in Gaussian variables, probs a Beta variable."""
+
+    __slots__ = ()
+    family = BernoulliFamily
+    event_ndims: ClassVar = {"out": 0, "probs": 0, "logits": 0}
+    placeholder = 0
+    signatures = (
+        Signature({"out": CONSTANT, "logits": GAUSSIAN}, _lower_logit, BernoulliLogit),
+        Signature({"out": CONSTANT, "probs": BETA}, _lower_probs, BernoulliProbs),
+        *(Signature({"out": BERNOULLI, k: CONSTANT}, _lower_prior, BernoulliPrior) for k in _GIVEN),
+        *(Signature({"out": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
+    )
+
+    def __init__(self, *, probs: Any = None, logits: Any = None):
+        self.arguments = exactly_one("Bernoulli", probs=probs, logits=logits)
+
+
+def _logit_case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype, 1.0)
+    return Case(BernoulliLogit(jnp.array([0.0, 1.0, 1.0, 0.0], dtype)), (q,), (q,))
+
+
+def _probs_case(key: Any, dtype: Any) -> Case:
+    a = uniform(key, dtype, 1.0, 4.0)
+    q = Beta.from_ab(a, a[::-1])
+    return Case(BernoulliProbs(jnp.array([0.0, 1.0, 1.0, 0.0], dtype)), (q,), (q,))
+
+
+def _prior_case(key: Any, dtype: Any) -> Case:
+    q = BernoulliFamily.from_probs(uniform(key, dtype, 0.1, 0.9))
+    return Case(BernoulliPrior(uniform(key, dtype, -2.0, 2.0)), (q,), (q,))
+
+
+oracle_case(BernoulliLogit, _logit_case)
+oracle_case(BernoulliProbs, _probs_case)
+oracle_case(BernoulliPrior, _prior_case)

@@ -1,0 +1,121 @@
+"""The binomial distribution of observed counts, with Gaussian logits, a Beta probability or constants."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .bernoulli import BernoulliPrior, as_logits
+from .distribution import BETA, CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, exactly_one, register
+from .factor import AbstractConjugate, AbstractProjected, Families, Values
+from .families import Beta, Gaussian
+from .generic import ConstantFactor
+from .oracle import Case, oracle_case, some_gaussian, uniform
+from .special import is_count, log_binomial, safe_log
+
+
+def _check_counts(counts: Array, trials: Array) -> dict[str, Array]:
+    inside = is_count(counts) & is_count(trials) & (counts <= trials)
+    return {"counts must be integers from 0 to the number of trials n": inside}
+
+
+class BinomialLogit(AbstractProjected):
+    """`f(z) = Binomial(counts; trials, logit^{-1} z)`: `l(z) = log C(n, y) - y softplus(-z) - (n - y) softplus(z)`."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("z",)
+    families: ClassVar[Families] = (Gaussian,)
+    counts: Float[Values, " #n"]
+    trials: Float[Values, " #n"]
+
+    def log_density(self, z: Array) -> Array:
+        failures = self.trials - self.counts
+        log_f = -self.counts * jax.nn.softplus(-z) - failures * jax.nn.softplus(z)
+        return log_f + log_binomial(self.trials, self.counts)
+
+    def initial(self) -> tuple[Gaussian]:
+        # Half a pseudo-count of either outcome; the variance of an empirical logit is 1/(n p (1 - p)).
+        hits, misses = self.counts + 0.5, self.trials - self.counts + 0.5
+        variance = jnp.minimum(1.0 / hits + 1.0 / misses, 1.0)
+        return (Gaussian.from_mean_variance(jnp.log(hits) - jnp.log(misses), variance),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return _check_counts(self.counts, self.trials)
+
+    def moments(self, z: Array) -> tuple[Array, Array]:
+        mean = self.trials * jax.nn.sigmoid(z)
+        return mean, mean * jax.nn.sigmoid(-z)
+
+
+class BinomialProbs(AbstractConjugate):
+    """`f(p) = C(n, y) p^y (1 - p)^{n - y}`: the Beta message (y, n - y)."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("p",)
+    families: ClassVar[Families] = (Beta,)
+    counts: Float[Values, " #n"]
+    trials: Float[Values, " #n"]
+
+    def log_density(self, p: Array) -> Array:
+        failures = self.trials - self.counts
+        return self.counts * safe_log(p) + failures * safe_log(1.0 - p) + log_binomial(self.trials, self.counts)
+
+    def message(self) -> tuple[Beta, Array]:
+        counts, failures = jnp.broadcast_arrays(self.counts, self.trials - self.counts)
+        return Beta(counts, failures), log_binomial(self.trials, self.counts)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return _check_counts(self.counts, self.trials)
+
+    def moments(self, p: Array) -> tuple[Array, Array]:
+        return self.trials * p, self.trials * p * (1.0 - p)
+
+
+def _lower_logit(out: Any, n: Any, logits: Any) -> Lowered:
+    return Lowered(BinomialLogit(as_float(out), as_float(n)), (logits,))
+
+
+def _lower_probs(out: Any, n: Any, probs: Any) -> Lowered:
+    return Lowered(BinomialProbs(as_float(out), as_float(n)), (probs,))
+
+
+def _lower_constant(out: Any, n: Any, **given: Any) -> Lowered:
+    factor, logits = BinomialLogit(as_float(out), as_float(n)), as_logits(**given)
+    conditions = {**factor.checks(), **BernoulliPrior(logits).checks()}
+    value = factor.log_density(logits)
+    return Lowered(ConstantFactor(value, *factor.moments(jnp.broadcast_to(logits, value.shape)), conditions), ())
+
+
+_GIVEN = ("probs", "logits")
+
+
+@register
+class Binomial(Distribution):
+    """`Binomial(n, probs=)` or `Binomial(n, logits=)`: logits affine in Gaussian variables, probs a Beta variable."""
+
+    __slots__ = ()
+    family = None
+    event_ndims: ClassVar = {"out": 0, "n": 0, "probs": 0, "logits": 0}
+    placeholder = 0
+    signatures = (
+        Signature({"out": CONSTANT, "n": CONSTANT, "logits": GAUSSIAN}, _lower_logit, BinomialLogit),
+        Signature({"out": CONSTANT, "n": CONSTANT, "probs": BETA}, _lower_probs, BinomialProbs),
+        *(Signature({"out": CONSTANT, "n": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
+    )
+
+    def __init__(self, n: Any, *, probs: Any = None, logits: Any = None):
+        self.arguments = {"n": n, **exactly_one("Binomial", probs=probs, logits=logits)}
+
+
+def _logit_case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype, 1.0)
+    return Case(BinomialLogit(jnp.array([0.0, 3.0, 7.0, 7.0], dtype), jnp.array([7.0], dtype)), (q,), (q,))
+
+
+def _probs_case(key: Any, dtype: Any) -> Case:
+    a = uniform(key, dtype, 1.0, 4.0)
+    q = Beta.from_ab(a, a[::-1])
+    return Case(BinomialProbs(jnp.array([0.0, 3.0, 7.0, 7.0], dtype), jnp.array([7.0], dtype)), (q,), (q,))
+
+
+oracle_case(BinomialLogit, _logit_case)
+oracle_case(BinomialProbs, _probs_case)

@@ -1,0 +1,120 @@
+"""Distributions are declarations: a name, keyword arguments, and a table of what they can be lowered to.
+
+A distribution holds its arguments untouched, whether numbers, arrays or expressions of random variables, so declaring
+one costs microseconds. The compiler finds the *kind* of every argument, picks the first `Signature` that fits, and
+calls its `lower`, which returns a factor and the expressions its interfaces stand on. This layer knows nothing of the
+expression classes: it only applies `+`, `-`, `*` and reads `.shape`.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from .factor import AbstractFactor, Values
+from .families import AbstractFamily
+
+# Kinds of arguments.
+CONSTANT = frozenset({"constant"})  # a number or an array, traced or not
+GAUSSIAN = frozenset({"gaussian"})  # affine in Gaussian variables, scalar-valued
+MV_GAUSSIAN = frozenset({"mvgaussian"})  # the same, vector-valued
+EXP_GAUSSIAN = frozenset({"exp(gaussian)"})  # exp of a scalar-valued affine expression
+GAMMA = frozenset({"gamma"})
+BETA = frozenset({"beta"})
+DIRICHLET = frozenset({"dirichlet"})
+BERNOULLI = frozenset({"bernoulli"})
+CATEGORICAL = frozenset({"categorical"})
+TAKE = frozenset({"take(categorical)"})  # the row of a constant table picked by a categorical variable
+
+
+class Lowered(NamedTuple):
+    """A factor and one expression per interface (a constant array where no variable is left)."""
+
+    factor: AbstractFactor
+    interfaces: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One way to use a distribution.
+
+    Attributes:
+        arguments: the accepted kinds of every argument, the outcome `"out"` included.
+        lower: called with the arguments by name. Constants are arrays with a leading axis n or 1; Gaussian ones are
+            affine expressions; `exp(gaussian)` comes as the inner expression; `take(categorical)` as an object with
+            `.table` (n|1, K, K') and `.index`; other variables as they are.
+        factor: the class of the factor that `lower` returns.
+    """
+
+    arguments: Mapping[str, frozenset[str]]
+    lower: Callable[..., Lowered]
+    factor: type[AbstractFactor]
+
+
+class Distribution:
+    """A declared distribution; see the subclasses."""
+
+    __slots__ = ("arguments",)
+
+    family: ClassVar[type[AbstractFamily] | None]
+    """The family of a latent outcome; None where the outcome must be observed."""
+    event_ndims: ClassVar[Mapping[str, int | None]]
+    """The number of event axes of each argument when it is a constant; None: every axis is an event axis."""
+    placeholder: ClassVar[float | int]
+    """A valid outcome, put where data are masked."""
+    signatures: ClassVar[tuple[Signature, ...]]
+
+    arguments: dict[str, Any]
+
+    @property
+    def key(self) -> Hashable:
+        """What two declarations must share, besides the kinds of their arguments, to be factors of one group."""
+        return type(self)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        return f"{type(self).__name__}({inside})"
+
+
+REGISTRY: dict[str, type[Distribution]] = {}
+"""Every distribution by name; see `register`."""
+
+
+def register(cls: type[Distribution]) -> type[Distribution]:
+    """Class decorator: make a distribution known to the compiler and to the kernel oracle."""
+    if cls.__name__ in REGISTRY:
+        raise ValueError(f"a distribution called {cls.__name__} is registered already")
+    REGISTRY[cls.__name__] = cls
+    return cls
+
+
+def registered_factors() -> tuple[type[AbstractFactor], ...]:
+    """Every factor class some registered signature lowers to, each once, in order."""
+    return tuple(dict.fromkeys(s.factor for cls in REGISTRY.values() for s in cls.signatures))
+
+
+def exactly_one(owner: str, **given: Any) -> dict[str, Any]:
+    """The one keyword that is not None, as a dictionary; TypeError, naming the choices, otherwise."""
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if len(chosen) != 1:
+        names = [f"{name}=" for name in given]
+        got = " and ".join(f"{name}=" for name in chosen) or "none of them"
+        raise TypeError(f"{owner} takes exactly one of {', '.join(names[:-1])} or {names[-1]}; got {got}")
+    return chosen
+
+
+def as_float(x: Any) -> Values:
+    """An array of floating dtype: floating ones are kept as they are, integers and booleans take the default.
+
+    Numpy stays numpy: it marks what is known while compiling, and what can be checked then.
+    """
+    x = x if isinstance(x, np.ndarray) else jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+
+
+def reciprocal(x: Values) -> Values:
+    """`1/x`; zero gives infinity without a warning, as in jax, and is reported by the factor's checks."""
+    with np.errstate(divide="ignore"):
+        return 1.0 / x

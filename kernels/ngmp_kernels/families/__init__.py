@@ -1,0 +1,10 @@
+"""Exponential families in natural coordinates: the values that travel along the edges of a factor graph."""
+
+from ._family import AbstractFamily as AbstractFamily
+from .bernoulli import Bernoulli as Bernoulli
+from .beta import Beta as Beta
+from .categorical import Categorical as Categorical
+from .dirichlet import Dirichlet as Dirichlet
+from .gamma import Gamma as Gamma
+from .gaussian import Gaussian as Gaussian
+from .mv_gaussian import MvGaussian as MvGaussian

@@ -1,0 +1,169 @@
+"""The interface every exponential family obeys.
+
+A family is the set of densities q(z) = exp(eta . T(z) - A(eta)) with base measure one. An instance stores a batch of
+*natural* parameters eta and nothing else, so marginals, cavities and messages are all instances of the same class. A
+message need not be a density: nothing here checks that eta lies in the domain, `is_proper` tells.
+"""
+
+import abc
+import dataclasses
+from typing import Any, ClassVar, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+
+def promote(*values: ArrayLike) -> tuple[Array, ...]:
+    """Cast values to their common floating dtype; Python numbers follow the arrays, so float32 stays float32."""
+    dtype = jnp.result_type(*values)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        dtype = jnp.result_type(float)
+    return tuple(jnp.asarray(value, dtype) for value in values)
+
+
+def broadcast(*values: ArrayLike) -> tuple[Array, ...]:
+    """`promote`, then broadcast to a common shape."""
+    return tuple(jnp.broadcast_arrays(*promote(*values)))
+
+
+class AbstractFamily(eqx.Module):
+    r"""A batch of exponential-family natural parameters, $q(z) = \exp(\eta \cdot T(z) - A(\eta))$.
+
+    Fields of a final class are the blocks of $\eta$, in the order of the blocks of $T$. Batch axes `*b` lead; the
+    first field has shape `(*b, *event_shape)` with `len(event_shape) == event_ndim`. For a Categorical the event axis
+    is the axis of classes, although an outcome z is one integer.
+    """
+
+    event_ndim: ClassVar[int]
+    kind: ClassVar[str]
+
+    # -- layout -------------------------------------------------------------------------------------------------
+
+    @property
+    def natural(self) -> tuple[Array, ...]:
+        """The blocks of eta, in field order."""
+        return tuple(getattr(self, field.name) for field in dataclasses.fields(self))
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        shape = jnp.shape(self.natural[0])
+        return shape[: len(shape) - self.event_ndim]
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return jnp.shape(self.natural[0])[len(self.batch_shape) :]
+
+    @property
+    def dtype(self) -> Any:
+        return self.natural[0].dtype
+
+    # -- arithmetic in natural coordinates ----------------------------------------------------------------------
+
+    def dot(self, mu: tuple[Array, ...]) -> Float[Array, "*b"]:
+        r"""$\eta \cdot \mu$, summed over event axes; `mu` has one block per field and may carry extra leading axes."""
+        ndim = len(self.batch_shape)
+        terms = []
+        for eta, block in zip(self.natural, mu, strict=True):
+            event_axes = tuple(range(ndim - eta.ndim, 0))
+            terms.append(jnp.sum(eta * block, axis=event_axes))
+        return sum(terms[1:], start=terms[0])
+
+    def __add__(self, other: Self) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        return type(self)(*(x + y for x, y in zip(self.natural, other.natural, strict=True)))
+
+    def __sub__(self, other: Self) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        return type(self)(*(x - y for x, y in zip(self.natural, other.natural, strict=True)))
+
+    def __mul__(self, scale: ArrayLike) -> Self:
+        """Scale eta by a number or by one number per batch element; the dtype of eta is kept."""
+        if isinstance(scale, AbstractFamily):
+            return NotImplemented
+        ndim = len(self.batch_shape)
+
+        def scaled(eta):
+            factor = jnp.asarray(scale, eta.dtype)
+            event_axes = (1,) * (eta.ndim - ndim) if factor.ndim else ()
+            return eta * factor.reshape(factor.shape + event_axes)
+
+        return type(self)(*(scaled(eta) for eta in self.natural))
+
+    def __rmul__(self, scale: ArrayLike) -> Self:
+        return self * scale
+
+    def __neg__(self) -> Self:
+        return type(self)(*(-eta for eta in self.natural))
+
+    # -- what a final class provides ----------------------------------------------------------------------------
+
+    @classmethod
+    @abc.abstractmethod
+    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
+        """Zero natural parameters: the message that says nothing."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_mean(cls, *mu: ArrayLike) -> Self:
+        """The member whose mean parameters E[T] are `mu`; inverse of `to_mean`."""
+
+    @abc.abstractmethod
+    def statistics(self, z: Array) -> tuple[Array, ...]:
+        """T(z), one block per field; z has shape `(..., *b, *event)`."""
+
+    @abc.abstractmethod
+    def log_partition(self) -> Float[Array, "*b"]:
+        r"""$A(\eta) = \log \int \exp(\eta \cdot T(z)) dz$ (a sum for discrete z)."""
+
+    @abc.abstractmethod
+    def to_mean(self) -> tuple[Array, ...]:
+        r"""Mean parameters $\mu = E_q[T] = \nabla A(\eta)$, one block per field."""
+
+    @abc.abstractmethod
+    def log_density(self, z: Array) -> Float[Array, "*b"]:
+        r"""$\eta \cdot T(z) - A(\eta)$, arranged so that large terms do not cancel."""
+
+    @abc.abstractmethod
+    def entropy(self) -> Float[Array, "*b"]:
+        r"""$-E_q[\log q]$ in nats."""
+
+    @abc.abstractmethod
+    def kl(self, other: Self) -> Float[Array, "*b"]:
+        r"""$KL[q_{self} \| q_{other}]$ in nats."""
+
+    @abc.abstractmethod
+    def fisher(self) -> Float[Array, "*b k k"]:
+        r"""$\nabla^2 A = Cov_q[T]$ in natural coordinates, blocks flattened and laid side by side."""
+
+    @abc.abstractmethod
+    def is_proper(self) -> Bool[Array, "*b"]:
+        """Whether eta is finite and in the domain, so that q is a density."""
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws of shape `(*shape, *b, *event)`."""
+
+    @property
+    @abc.abstractmethod
+    def mean(self) -> Array:
+        """E[z]."""
+
+    @property
+    @abc.abstractmethod
+    def variance(self) -> Array:
+        """Var[z], elementwise over event axes."""
+
+
+def no_event(name: str, event_shape: tuple[int, ...]) -> None:
+    """Refuse an event shape for a scalar family."""
+    if event_shape != ():
+        raise ValueError(f"{name} is a scalar family: expected event_shape=(), got {event_shape}.")
+
+
+def one_event_axis(name: str, event_shape: tuple[int, ...]) -> None:
+    """Require exactly one event axis."""
+    if len(event_shape) != 1:
+        raise ValueError(f"{name} has one event axis: expected an event_shape of length 1, got {event_shape}.")

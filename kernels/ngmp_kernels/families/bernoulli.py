@@ -1,0 +1,80 @@
+"""The Bernoulli family."""
+
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logit
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+from ._family import AbstractFamily, no_event, promote
+
+
+class Bernoulli(AbstractFamily):
+    r"""Bernoulli on $\{0, 1\}$: $T(z) = z$, $\eta$ = logit, $A(\eta) = \log(1 + e^\eta)$."""
+
+    eta1: Float[Array, "*b"]
+
+    event_ndim: ClassVar[int] = 0
+    kind: ClassVar[str] = "bernoulli"
+
+    @classmethod
+    def from_probs(cls, probs: ArrayLike) -> Self:
+        (probs,) = promote(probs)
+        return cls(logit(probs))
+
+    @classmethod
+    def from_logits(cls, logits: ArrayLike) -> Self:
+        return cls(*promote(logits))
+
+    @classmethod
+    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
+        no_event("Bernoulli", event_shape)
+        return cls(jnp.zeros(batch_shape, dtype))
+
+    @classmethod
+    def from_mean(cls, *mu: ArrayLike) -> Self:
+        return cls.from_probs(*mu)
+
+    @property
+    def probs(self) -> Float[Array, "*b"]:
+        return jax.nn.sigmoid(self.eta1)
+
+    @property
+    def mean(self) -> Float[Array, "*b"]:
+        return self.probs
+
+    @property
+    def variance(self) -> Float[Array, "*b"]:
+        return jax.nn.sigmoid(self.eta1) * jax.nn.sigmoid(-self.eta1)
+
+    def statistics(self, z: Array) -> tuple[Array]:
+        return (jnp.asarray(z, self.dtype),)
+
+    def log_partition(self) -> Float[Array, "*b"]:
+        return jax.nn.softplus(self.eta1)
+
+    def to_mean(self) -> tuple[Array]:
+        return (self.probs,)
+
+    def log_density(self, z: Array) -> Float[Array, "*b"]:
+        # log sigmoid of the logit of the outcome that happened: no cancellation at |eta| >> 1
+        return -jax.nn.softplus(jnp.where(z > 0.5, -self.eta1, self.eta1))
+
+    def entropy(self) -> Float[Array, "*b"]:
+        magnitude = jnp.abs(self.eta1)
+        return jax.nn.softplus(-magnitude) + magnitude * jax.nn.sigmoid(-magnitude)
+
+    def kl(self, other: Self) -> Float[Array, "*b"]:
+        p, log1, log0 = self.probs, jax.nn.log_sigmoid, lambda eta: jax.nn.log_sigmoid(-eta)
+        one = p * (log1(self.eta1) - log1(other.eta1))
+        return one + jax.nn.sigmoid(-self.eta1) * (log0(self.eta1) - log0(other.eta1))
+
+    def fisher(self) -> Float[Array, "*b 1 1"]:
+        return self.variance[..., None, None]
+
+    def is_proper(self) -> Bool[Array, "*b"]:
+        return jnp.isfinite(self.eta1)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        return jax.random.bernoulli(key, self.probs, shape + self.batch_shape).astype(self.dtype)

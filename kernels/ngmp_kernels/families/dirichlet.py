@@ -1,0 +1,105 @@
+"""The Dirichlet family on the simplex."""
+
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import digamma, gammaln, polygamma, xlogy
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+from ._family import AbstractFamily, one_event_axis, promote
+from ._special import inverse_digamma
+
+
+def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
+    r"""Solve $\psi(\alpha_k) - \psi(\sum_j \alpha_j) = g_k$ for $\alpha$.
+
+    One unknown is enough: with $s = \sum_j \alpha_j$, $\alpha_k(s) = \psi^{-1}(\psi(s) + g_k)$ and
+    $h(s) = \sum_k \alpha_k(s) - s = 0$. $h$ is concave, and $\psi^{-1}(y) \le e^y + 1/2$, $e^{\psi(s)} \le s$ give the
+    upper bound $s \le K / (2 (1 - \sum_k e^{g_k}))$ from which Newton's method descends to the root without overshoot.
+    """
+    eps = jnp.finfo(g.dtype).eps
+    gap = jnp.maximum(1 - jnp.sum(jnp.exp(g), axis=-1), eps)
+    bound = 0.5 * g.shape[-1] / gap
+
+    def alphas(s):
+        return inverse_digamma(digamma(s)[..., None] + g)
+
+    def step(_, s):
+        alpha = alphas(s)
+        slope = jnp.sum(polygamma(1, s)[..., None] / polygamma(1, alpha), axis=-1) - 1
+        return s - (jnp.sum(alpha, axis=-1) - s) / slope
+
+    return alphas(jax.lax.fori_loop(0, 10, step, bound))
+
+
+class Dirichlet(AbstractFamily):
+    r"""Dirichlet with concentrations $\alpha$: $T(p) = \log p$, $\eta = \alpha - 1$.
+
+    $A(\eta) = \sum_k \log\Gamma(\alpha_k) - \log\Gamma(\sum_k \alpha_k)$, for Lebesgue measure on the first K-1
+    coordinates.
+    """
+
+    eta1: Float[Array, "*b K"]
+
+    event_ndim: ClassVar[int] = 1
+    kind: ClassVar[str] = "dirichlet"
+
+    @classmethod
+    def from_concentration(cls, concentration: ArrayLike) -> Self:
+        (concentration,) = promote(concentration)
+        return cls(concentration - 1)
+
+    @classmethod
+    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
+        one_event_axis("Dirichlet", event_shape)
+        return cls(jnp.zeros(tuple(batch_shape) + tuple(event_shape), dtype))
+
+    @classmethod
+    def from_mean(cls, *mu: ArrayLike) -> Self:
+        (mean_log,) = promote(*mu)
+        return cls(concentration_from_mean(mean_log) - 1)
+
+    @property
+    def concentration(self) -> Float[Array, "*b K"]:
+        return self.eta1 + 1
+
+    @property
+    def mean(self) -> Float[Array, "*b K"]:
+        return self.concentration / jnp.sum(self.concentration, axis=-1, keepdims=True)
+
+    @property
+    def variance(self) -> Float[Array, "*b K"]:
+        total = jnp.sum(self.concentration, axis=-1, keepdims=True)
+        return self.mean * (1 - self.mean) / (total + 1)
+
+    def statistics(self, z: Array) -> tuple[Array]:
+        return (jnp.log(z),)
+
+    def log_partition(self) -> Float[Array, "*b"]:
+        alpha = self.concentration
+        return jnp.sum(gammaln(alpha), axis=-1) - gammaln(jnp.sum(alpha, axis=-1))
+
+    def to_mean(self) -> tuple[Array]:
+        alpha = self.concentration
+        return (digamma(alpha) - digamma(jnp.sum(alpha, axis=-1, keepdims=True)),)
+
+    def log_density(self, z: Array) -> Float[Array, "*b"]:
+        return jnp.sum(xlogy(self.eta1, z), axis=-1) - self.log_partition()
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return self.log_partition() - self.dot(self.to_mean())
+
+    def kl(self, other: Self) -> Float[Array, "*b"]:
+        return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
+
+    def fisher(self) -> Float[Array, "*b K K"]:
+        alpha = self.concentration
+        eye = jnp.eye(alpha.shape[-1], dtype=alpha.dtype)
+        return polygamma(1, alpha)[..., None] * eye - polygamma(1, jnp.sum(alpha, axis=-1))[..., None, None]
+
+    def is_proper(self) -> Bool[Array, "*b"]:
+        return jnp.all(jnp.isfinite(self.eta1) & (self.eta1 > -1), axis=-1)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        return jax.random.dirichlet(key, self.concentration, shape + self.batch_shape, self.dtype)

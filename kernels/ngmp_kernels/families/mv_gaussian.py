@@ -1,0 +1,159 @@
+"""The multivariate Gaussian family with a dense precision matrix."""
+
+import math
+from typing import Any, ClassVar, Self
+
+import jax
+import jax.numpy as jnp
+from jax.lax.linalg import triangular_solve
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+from ._family import AbstractFamily, one_event_axis, promote
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+def _symmetric(x: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
+    return 0.5 * (x + jnp.swapaxes(x, -1, -2))
+
+
+def _whiten(chol: Float[Array, "*b d d"], x: Float[Array, "*b d k"]) -> Float[Array, "*b d k"]:
+    """chol^{-1} x."""
+    return triangular_solve(chol, x, left_side=True, lower=True)
+
+
+def _log_det(chol: Float[Array, "*b d d"]) -> Float[Array, "*b"]:
+    """log det of chol chol^T."""
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)), axis=-1)
+
+
+def _inverse(chol: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
+    """Inverse of chol chol^T; written as W^T W, hence exactly symmetric."""
+    white = _whiten(chol, jnp.broadcast_to(jnp.eye(chol.shape[-1], dtype=chol.dtype), chol.shape))
+    return jnp.swapaxes(white, -1, -2) @ white
+
+
+def _matvec(matrix: Float[Array, "*b d d"], vector: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
+    return (matrix @ vector[..., None])[..., 0]
+
+
+def _with_batch(vector: Array, matrix: Array) -> tuple[Array, Array]:
+    """Give a (*b, d) vector and a (*b, d, d) matrix the same batch shape."""
+    batch = jnp.broadcast_shapes(vector.shape[:-1], matrix.shape[:-2])
+    return jnp.broadcast_to(vector, batch + vector.shape[-1:]), jnp.broadcast_to(matrix, batch + matrix.shape[-2:])
+
+
+class MvGaussian(AbstractFamily):
+    r"""Gaussian on $R^d$: $T(z) = (z, z z^T)$, $\eta = (\xi, -\Lambda/2)$ with $\xi = \Lambda m$.
+
+    $A(\eta) = \frac12 \xi^T \Lambda^{-1} \xi - \frac12 \log\det\Lambda + \frac d2 \log 2\pi$. Only the symmetric part
+    of `eta2` matters; A is defined through it, so that its gradient and Hessian over all d*d entries are E[T], Cov[T].
+    """
+
+    eta1: Float[Array, "*b d"]
+    eta2: Float[Array, "*b d d"]
+
+    event_ndim: ClassVar[int] = 1
+    kind: ClassVar[str] = "mvgaussian"
+
+    @classmethod
+    def from_mean_covariance(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
+        mean, covariance = _with_batch(*promote(mean, covariance))
+        precision = _inverse(jnp.linalg.cholesky(covariance))
+        return cls(_matvec(precision, mean), -0.5 * precision)
+
+    @classmethod
+    def from_information(cls, xi: ArrayLike, precision: ArrayLike) -> Self:
+        """From the weighted mean `xi` = precision @ mean and the precision, which may be singular."""
+        xi, precision = _with_batch(*promote(xi, precision))
+        return cls(xi, -0.5 * precision)
+
+    @classmethod
+    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
+        one_event_axis("MvGaussian", event_shape)
+        batch_shape, event_shape = tuple(batch_shape), tuple(event_shape)
+        return cls(jnp.zeros(batch_shape + event_shape, dtype), jnp.zeros(batch_shape + 2 * event_shape, dtype))
+
+    @classmethod
+    def from_mean(cls, *mu: ArrayLike) -> Self:
+        first, second = promote(*mu)
+        return cls.from_mean_covariance(first, second - first[..., :, None] * first[..., None, :])
+
+    @property
+    def precision(self) -> Float[Array, "*b d d"]:
+        return -2 * _symmetric(self.eta2)
+
+    @property
+    def _chol(self) -> Float[Array, "*b d d"]:
+        """Lower Cholesky factor of the precision; NaN where the precision is not positive definite."""
+        return jnp.linalg.cholesky(self.precision)
+
+    @property
+    def mean(self) -> Float[Array, "*b d"]:
+        chol = self._chol
+        white = _whiten(chol, self.eta1[..., None])
+        return triangular_solve(chol, white, left_side=True, lower=True, transpose_a=True)[..., 0]
+
+    @property
+    def covariance(self) -> Float[Array, "*b d d"]:
+        return _inverse(self._chol)
+
+    @property
+    def variance(self) -> Float[Array, "*b d"]:
+        return jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
+
+    def statistics(self, z: Array) -> tuple[Array, Array]:
+        return z, z[..., :, None] * z[..., None, :]
+
+    def log_partition(self) -> Float[Array, "*b"]:
+        chol = self._chol
+        white = _whiten(chol, self.eta1[..., None])[..., 0]
+        return 0.5 * (jnp.sum(white**2, axis=-1) - _log_det(chol) + white.shape[-1] * _LOG_2PI)
+
+    def to_mean(self) -> tuple[Array, Array]:
+        m = self.mean
+        return m, self.covariance + m[..., :, None] * m[..., None, :]
+
+    def log_density(self, z: Array) -> Float[Array, "*b"]:
+        chol = self._chol
+        residual = z - self.mean
+        white = _matvec(jnp.swapaxes(chol, -1, -2), residual)
+        return 0.5 * (_log_det(chol) - z.shape[-1] * _LOG_2PI - jnp.sum(white**2, axis=-1))
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return 0.5 * (self.event_shape[0] * (1 + _LOG_2PI) - _log_det(self._chol))
+
+    def kl(self, other: Self) -> Float[Array, "*b"]:
+        chol, other_chol = self._chol, other._chol
+        # tr(Lambda_other Sigma) = || chol^{-1} chol_other ||^2, and the same matrix carries the log-determinant ratio.
+        batch = jnp.broadcast_shapes(chol.shape, other_chol.shape)
+        ratio = _whiten(jnp.broadcast_to(chol, batch), jnp.broadcast_to(other_chol, batch))
+        trace = jnp.sum(ratio**2, axis=(-2, -1))
+        white = _matvec(jnp.swapaxes(other_chol, -1, -2), self.mean - other.mean)
+        log_ratio = _log_det(chol) - _log_det(other_chol)
+        return 0.5 * (trace - self.event_shape[0] + log_ratio + jnp.sum(white**2, axis=-1))
+
+    def fisher(self) -> Float[Array, "*b k k"]:
+        m, s = self.mean, self.covariance
+        d = self.event_shape[0]
+        third = jnp.einsum("...ij,...k->...ijk", s, m)
+        cross = third + jnp.swapaxes(third, -1, -2)  # Cov[z_i, z_j z_k] = S_ij m_k + S_ik m_j
+        # Cov[z_i z_j, z_k z_l] = S_ik E[z_j z_l] + (i <-> j) + m_i m_k S_jl + (i <-> j)
+        second = s + m[..., :, None] * m[..., None, :]
+        half = jnp.einsum("...ik,...jl->...ijkl", s, second) + jnp.einsum("...i,...k,...jl->...ijkl", m, m, s)
+        quartic = half + jnp.swapaxes(half, -4, -3)
+        batch = self.batch_shape
+        upper = jnp.concatenate([s, cross.reshape(batch + (d, d * d))], axis=-1)
+        lower = [jnp.moveaxis(cross, -3, -1).reshape(batch + (d * d, d)), quartic.reshape(batch + (d * d, d * d))]
+        return jnp.concatenate([upper, jnp.concatenate(lower, axis=-1)], axis=-2)
+
+    def is_proper(self) -> Bool[Array, "*b"]:
+        diagonal = jnp.diagonal(self._chol, axis1=-2, axis2=-1)
+        finite = jnp.all(jnp.isfinite(self.eta1), axis=-1) & jnp.all(jnp.isfinite(self.eta2), axis=(-2, -1))
+        return finite & jnp.all(jnp.isfinite(diagonal) & (diagonal > 0), axis=-1)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        noise = jax.random.normal(key, shape + self.batch_shape + self.event_shape, self.dtype)
+        # chol^{-T} noise has covariance (chol chol^T)^{-1}
+        white = _whiten(self._chol, jnp.broadcast_to(jnp.eye(noise.shape[-1], dtype=self.dtype), self.eta2.shape))
+        return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)

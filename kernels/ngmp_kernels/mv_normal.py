@@ -1,0 +1,101 @@
+"""The multivariate normal distribution: a zero-mean noise factor on the vector residual `r = out - mean`."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Bool, Float
+
+from .distribution import CONSTANT, MV_GAUSSIAN, Distribution, Lowered, Signature, as_float, exactly_one, register
+from .factor import AbstractConjugate, Families
+from .families import MvGaussian
+from .oracle import Case, oracle_case
+from .special import LOG_2PI
+
+
+class MvNormalNoise(AbstractConjugate):
+    """`f(r) = N(r; 0, precision^{-1})` with a constant precision matrix, whose log-determinant is `log_det`."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("r",)
+    families: ClassVar[Families] = (MvGaussian,)
+    precision: Float[Array, "#n d d"]
+    log_det: Float[Array, " #n"]
+
+    def _log_scale(self) -> Array:
+        return 0.5 * self.log_det - 0.5 * self.precision.shape[-1] * LOG_2PI
+
+    def log_density(self, r: Array) -> Array:
+        return self._log_scale() - 0.5 * jnp.einsum("...i,...ij,...j->...", r, self.precision, r)
+
+    def message(self) -> tuple[MvGaussian, Array]:
+        return MvGaussian(jnp.zeros_like(self.precision[..., 0]), -0.5 * self.precision), self._log_scale()
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        text = "covariance or precision must be positive definite (positive, when a scalar or a vector)"
+        return {text: jnp.isfinite(self.log_det)}
+
+    def moments(self, r: Array) -> tuple[Array, Array]:
+        variance = jnp.diagonal(jnp.linalg.inv(self.precision), axis1=-2, axis2=-1)
+        return -r, jnp.broadcast_to(variance, r.shape)
+
+
+def _precision_and_log_det(name: str, value: Array, d: int) -> tuple[Array, Array]:
+    """From a scalar (n|1), a diagonal (n|1, d) or a symmetric matrix (n|1, d, d), covariance or precision."""
+    eye = jnp.eye(d, dtype=value.dtype)
+    if value.ndim < 3:
+        diagonal = value if name == "precision" else 1.0 / value
+        diagonal = jnp.broadcast_to(diagonal.reshape(value.shape[0], -1), (value.shape[0], d))
+        return diagonal[..., None] * eye, jnp.sum(jnp.log(diagonal), -1)
+    cholesky = jnp.linalg.cholesky(value)  # not positive definite: NaN, which `checks` reports
+    log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1)), -1)
+    if name == "precision":
+        return 0.5 * (value + jnp.swapaxes(value, -1, -2)), log_det
+    inverse = jax.vmap(lambda c: cho_solve((c, True), eye))(cholesky)
+    return 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2)), -log_det
+
+
+def _lower(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    d = mean.shape[-1]
+    value = as_float(value)
+    if value.ndim > 3 or any(size != d for size in value.shape[1:]):
+        raise ValueError(
+            f"MvNormal: the mean has {d} entries, so {name}= must be a scalar, a vector of {d} or a matrix "
+            f"({d}, {d}); got shape {value.shape[1:]}"
+        )
+    return Lowered(MvNormalNoise(*_precision_and_log_det(name, value, d)), (out - mean,))
+
+
+_ANY = CONSTANT | MV_GAUSSIAN
+
+
+@register
+class MvNormal(Distribution):
+    """`MvNormal(mean, covariance=)` or `MvNormal(mean, precision=)`: a scalar, a vector (diagonal) or a matrix.
+
+    The mean is a constant vector or vector-valued affine in Gaussian variables, such as `A @ x + b`. Of a matrix
+    only the symmetric part counts.
+    """
+
+    __slots__ = ()
+    family = MvGaussian
+    event_ndims: ClassVar = {"out": 1, "mean": 1, "covariance": None, "precision": None}
+    placeholder = 0.0
+    signatures = tuple(
+        Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower, MvNormalNoise) for k in ("covariance", "precision")
+    )
+
+    def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None):
+        self.arguments = {"mean": mean, **exactly_one("MvNormal", covariance=covariance, precision=precision)}
+
+
+def _case(key: Any, dtype: Any) -> Case:
+    k1, k2 = jax.random.split(key)
+    root = jax.random.normal(k1, (4, 3, 3), dtype)
+    covariance = root @ jnp.swapaxes(root, -1, -2) + jnp.eye(3, dtype=dtype)
+    q = MvGaussian.from_mean_covariance(jax.random.normal(k2, (4, 3), dtype), covariance)
+    return Case(MvNormalNoise(*_precision_and_log_det("covariance", covariance, 3)), (q,), (q,))
+
+
+oracle_case(MvNormalNoise, _case)

@@ -1,0 +1,202 @@
+"""The normal distribution, scalar: every use becomes a zero-mean noise factor on a residual `r = out - mean`.
+
+With a constant scale that factor is conjugate. With an unknown precision `tau` (Gamma) or log-precision `s`
+(Gaussian) it has a second interface; those two kernels are in `normal_noise`.
+"""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .distribution import (
+    CONSTANT,
+    EXP_GAUSSIAN,
+    GAMMA,
+    GAUSSIAN,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    reciprocal,
+    register,
+)
+from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
+from .families import Gamma, Gaussian
+from .normal_noise import NoiseLogPrecision, NoisePrecision
+from .oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from .special import LOG_2PI, safe_exp
+
+
+class NormalNoise(AbstractConjugate):
+    """`f(r) = N(r; 0, 1/precision)` with a constant precision."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("r",)
+    families: ClassVar[Families] = (Gaussian,)
+    precision: Float[Values, " #n"]
+
+    def log_density(self, r: Array) -> Array:
+        return 0.5 * jnp.log(self.precision) - 0.5 * LOG_2PI - 0.5 * self.precision * r * r
+
+    def message(self) -> tuple[Gaussian, Array]:
+        precision = jnp.asarray(self.precision)
+        eta = Gaussian(jnp.zeros_like(precision), -0.5 * precision)
+        return eta, 0.5 * jnp.log(precision) - 0.5 * LOG_2PI
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"the scale (variance, precision or std) must be positive and finite": _positive(self.precision)}
+
+    def moments(self, r: Array) -> tuple[Array, Array]:
+        return -r, jnp.broadcast_to(1.0 / self.precision, r.shape)
+
+
+class NormalPrecision(AbstractConjugate):
+    """`f(tau) = N(out; mean, 1/tau)` with both ends constant: the Gamma message (1/2, -(out - mean)^2/2)."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("tau",)
+    families: ClassVar[Families] = (Gamma,)
+    out: Float[Values, " #n"]
+    mean: Float[Values, " #n"]
+
+    def log_density(self, tau: Array) -> Array:
+        r = self.out - self.mean
+        return 0.5 * jnp.log(tau) - 0.5 * LOG_2PI - 0.5 * tau * r * r
+
+    def message(self) -> tuple[Gamma, Array]:
+        r = jnp.asarray(self.out - self.mean)
+        return Gamma(jnp.full_like(r, 0.5), -0.5 * r * r), jnp.full_like(r, -0.5 * LOG_2PI)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"outcome and mean must be finite": jnp.isfinite(self.out - self.mean)}
+
+    def moments(self, tau: Array) -> tuple[Array, Array]:
+        return jnp.broadcast_to(self.mean, tau.shape), 1.0 / tau
+
+
+class NormalLogPrecision(AbstractProjected):
+    """`f(s) = N(out; mean, e^{-s})` with both ends constant: `l(s) = s/2 - (out - mean)^2 e^s/2 - log(2 pi)/2`.
+
+    Projection at q = N(m, v), by Bonnet and Price: with `rho = (out - mean)^2 e^{m + v/2}`,
+    `E[l'] = 1/2 - rho/2`, `E[l''] = -rho/2`, hence `eta = (1/2 + (m - 1) rho/2, -rho/4)`.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("s",)
+    families: ClassVar[Families] = (Gaussian,)
+    out: Float[Values, " #n"]
+    mean: Float[Values, " #n"]
+
+    def _rho(self, s: Array) -> Array:
+        return (self.out - self.mean) ** 2 * safe_exp(s)
+
+    def log_density(self, s: Array) -> Array:
+        return 0.5 * s - 0.5 * self._rho(s) - 0.5 * LOG_2PI
+
+    def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
+        del j, cavities, rule
+        m = marginal.mean
+        rho = self._rho(m + 0.5 * marginal.variance)
+        return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
+
+    def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
+        del j, cavities, rule
+        m = marginal.mean
+        return 0.5 * m - 0.5 * self._rho(m + 0.5 * marginal.variance) - 0.5 * LOG_2PI
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"outcome and mean must be finite": jnp.isfinite(self.out - self.mean)}
+
+    def moments(self, s: Array) -> tuple[Array, Array]:
+        return jnp.broadcast_to(self.mean, s.shape), safe_exp(-s)
+
+
+def _positive(x: Array) -> Array:
+    return (x > 0.0) & jnp.isfinite(x)
+
+
+# What is given for the scale -> precision (constants) or log-precision (exp of a Gaussian).
+# std * |std| keeps the sign, so that a negative std is reported and not squared away.
+_PRECISION = {
+    "precision": lambda p: as_float(p),
+    "variance": lambda v: reciprocal(as_float(v)),
+    "std": lambda s: reciprocal(as_float(s) * abs(as_float(s))),
+}
+_LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std": lambda s: -2.0 * s}
+
+
+def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    return Lowered(NormalNoise(_PRECISION[name](value)), (out - mean,))
+
+
+def _lower_precision(out: Any, mean: Any, precision: Any) -> Lowered:
+    return Lowered(NormalPrecision(as_float(out), as_float(mean)), (precision,))
+
+
+def _lower_noise_precision(out: Any, mean: Any, precision: Any) -> Lowered:
+    return Lowered(NoisePrecision(), (out - mean, precision))
+
+
+def _lower_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    return Lowered(NormalLogPrecision(as_float(out), as_float(mean)), (_LOG_PRECISION[name](value),))
+
+
+def _lower_noise_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    return Lowered(NoiseLogPrecision(), (out - mean, _LOG_PRECISION[name](value)))
+
+
+_ANY = CONSTANT | GAUSSIAN
+_SCALES = ("precision", "variance", "std")
+
+
+@register
+class Normal(Distribution):
+    """`Normal(mean, variance=)`, `Normal(mean, precision=)` or `Normal(mean, std=)`.
+
+    The mean is a constant or affine in Gaussian variables; the scale is a constant, a Gamma variable (precision) or
+    `exp` of an affine expression.
+    """
+
+    __slots__ = ()
+    family = Gaussian
+    event_ndims: ClassVar = {"out": 0, "mean": 0, "variance": 0, "precision": 0, "std": 0}
+    placeholder = 0.0
+    signatures = (
+        *(Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower_noise, NormalNoise) for k in _SCALES),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "precision": GAMMA}, _lower_precision, NormalPrecision),
+        Signature({"out": _ANY, "mean": _ANY, "precision": GAMMA}, _lower_noise_precision, NoisePrecision),
+        *(
+            Signature({"out": CONSTANT, "mean": CONSTANT, k: EXP_GAUSSIAN}, _lower_log_precision, NormalLogPrecision)
+            for k in _SCALES
+        ),
+        *(
+            Signature({"out": _ANY, "mean": _ANY, k: EXP_GAUSSIAN}, _lower_noise_log_precision, NoiseLogPrecision)
+            for k in _SCALES
+        ),
+    )
+
+    def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):
+        scale = exactly_one("Normal", variance=variance, precision=precision, std=std)
+        self.arguments = {"mean": mean, **scale}
+
+
+def _noise_case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype)
+    return Case(NormalNoise(uniform(key, dtype, 0.5, 3.0)), (q,), (q,))
+
+
+def _precision_case(key: Any, dtype: Any) -> Case:
+    q = some_gamma(key, dtype)
+    return Case(NormalPrecision(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
+
+
+def _log_precision_case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype)
+    return Case(NormalLogPrecision(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
+
+
+oracle_case(NormalNoise, _noise_case)
+oracle_case(NormalPrecision, _precision_case)
+oracle_case(NormalLogPrecision, _log_precision_case)

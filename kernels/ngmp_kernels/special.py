@@ -1,0 +1,65 @@
+"""Small functions that stay finite and keep their digits where the textbook form does not."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+LOG_2PI = 1.8378770664093453
+
+# Coefficients B_2k / (2k (2k-1)) of Stirling's series for log Gamma, k = 1..6.
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+_SHIFT = 8  # beyond it six terms are exact to 1e-14
+
+
+def safe_exp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """`exp(x)`, held 20 nats below overflow so that products with it stay finite in either precision."""
+    bound = jnp.log(jnp.finfo(x.dtype).max) - 20.0
+    return jnp.exp(jnp.minimum(x, bound.astype(x.dtype)))
+
+
+def safe_log(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """`log(x)` for x >= 0 with `log 0` read as the logarithm of the smallest normal number, so that 0 log 0 = 0.
+
+    Zeros are common in tables of probabilities; minus infinity there would turn into NaN in sums and gradients.
+    """
+    tiny = jnp.finfo(x.dtype).tiny
+    return jnp.where(x > tiny, jnp.log(jnp.where(x > tiny, x, 1.0)), jnp.log(tiny).astype(x.dtype))
+
+
+def log_gamma_ratio(x: Float[Array, "*b"], d: Float[Array, "*b"] | float) -> Float[Array, "*b"]:
+    """`log Gamma(x + d) - log Gamma(x)` for x > 0, d >= 0, without the cancellation of the two terms.
+
+    With X = x + 8 and Stirling's `log Gamma(X) = (X - 1/2) log X - X + log(2 pi)/2 + c(X)`:
+    `(X - 1/2) log1p(d/X) + d log(X + d) - d + c(X + d) - c(X) - sum_{k<8} log1p(d/(x+k))`.
+    """
+    shifted = x + _SHIFT
+    steps = sum(jnp.log1p(d / (x + k)) for k in range(_SHIFT))
+    main = (shifted - 0.5) * jnp.log1p(d / shifted) + d * jnp.log(shifted + d) - d
+    return main + _stirling(shifted + d) - _stirling(shifted) - steps
+
+
+def _stirling(x: Array) -> Array:
+    series = 0.0
+    for coefficient in reversed(_STIRLING):
+        series = series / (x * x) + coefficient
+    return series / x
+
+
+def log_binomial(n: Float[Array, "*b"], k: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """`log C(n, k)`, also for large n and small k."""
+    return log_gamma_ratio(n - k + 1.0, k) - jax.scipy.special.gammaln(k + 1.0)
+
+
+def student_t_log_density(r: Array, df: Array, log_scale: Array) -> Array:
+    """Log-density of Student's t, `df` degrees of freedom, location 0: elementwise, broadcasting.
+
+    `log Gamma((df+1)/2) - log Gamma(df/2) - log(df pi)/2 - log_scale - (df+1)/2 log1p((r/scale)^2/df)`.
+    """
+    u = r * jnp.exp(-log_scale)
+    constant = log_gamma_ratio(0.5 * df, 0.5) - 0.5 * jnp.log(0.5 * df) - 0.5 * LOG_2PI - log_scale
+    return constant - 0.5 * (df + 1.0) * jnp.log1p(u * u / df)
+
+
+def is_count(y: Float[Array, "*b"]) -> Bool[Array, "*b"]:
+    """Where `y` is a non-negative integer (held in floating point)."""
+    return (y >= 0.0) & (y == jnp.round(y)) & jnp.isfinite(y)

@@ -1,0 +1,23 @@
+"""Ready-made declarations: the paper's models and a small gallery, each a short readable function.
+
+Every model is an ordinary Python function for `ngmp_compiler.compile`:
+
+    import ngmp_compiler as ngmp, ngmp_models
+    post = ngmp.compile(ngmp_models.poisson_chain)(y=ngmp_models.coal_disasters().counts)
+
+Conventions. Data come first, then `mask` (True = seen, None = all seen), then parameters with defaults. A chain starts
+at `z0`, one step before the first observation, so that the sites named `z` align with the data.
+"""
+
+from .data import sunspot_masks as sunspot_masks
+from .data import sunspot_seen as sunspot_seen
+from .data import sunspots as sunspots
+from .heteroscedastic import heteroscedastic as heteroscedastic
+from .hmm import hmm as hmm
+from .local_level import local_level as local_level
+from .logistic import logistic_regression as logistic_regression
+from .mean_precision import mean_precision as mean_precision
+from .poisson_chain import poisson_chain as poisson_chain
+from .poisson_chain import poisson_chain_loop as poisson_chain_loop
+from .series import coal_disasters as coal_disasters
+from .stochastic_volatility import stochastic_volatility as stochastic_volatility

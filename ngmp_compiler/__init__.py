@@ -1,0 +1,44 @@
+"""Structured Bayesian inference as compiled JAX programs; `import ngmp_compiler as ngmp`."""
+
+import importlib.metadata
+
+from ngmp_kernels import Bernoulli as Bernoulli
+from ngmp_kernels import Beta as Beta
+from ngmp_kernels import Binomial as Binomial
+from ngmp_kernels import Categorical as Categorical
+from ngmp_kernels import Delta as Delta
+from ngmp_kernels import Dirichlet as Dirichlet
+from ngmp_kernels import Gamma as Gamma
+from ngmp_kernels import GaussHermite as GaussHermite
+from ngmp_kernels import LogTrapezoid as LogTrapezoid
+from ngmp_kernels import MvNormal as MvNormal
+from ngmp_kernels import NegativeBinomial as NegativeBinomial
+from ngmp_kernels import Normal as Normal
+from ngmp_kernels import Poisson as Poisson
+from ngmp_kernels import Quadrature as Quadrature
+from ngmp_kernels import StudentT as StudentT
+from ngmp_kernels import Unscented as Unscented
+from ngmp_kernels import families as families
+
+from ._declare import factor as factor
+from ._declare import sample as sample
+from ._declare import scope as scope
+from ._errors import DataError as DataError
+from ._errors import ModelError as ModelError
+from ._expressions import dot as dot
+from ._expressions import exp as exp
+from ._expressions import take as take
+from ._posterior import Posterior as Posterior
+from ._posterior import Prediction as Prediction
+from ._program import Program as Program
+from ._program import compile as compile
+from ._rules import BP as BP
+from ._rules import NGMP as NGMP
+from ._scan import scan as scan
+from ._solve import State as State
+from ._solve import adaptive as adaptive
+
+try:
+    __version__ = importlib.metadata.version("ngmp-compiler")
+except importlib.metadata.PackageNotFoundError:  # a bare clone
+    __version__ = "0"

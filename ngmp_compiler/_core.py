@@ -1,0 +1,151 @@
+"""The conjugate core as a function: leaves in, marginals of every interface and the log-partition out."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
+
+from ._expressions import Plane
+from ._schedule import Plan
+from ._type import FactorGroup, Functional, PairEdge, PlaneEdge
+
+Leaves = dict[str, AbstractFamily]
+
+
+def expand(flags: Array, like: Array) -> Array:
+    """Flags (n,) with trailing axes to broadcast against `like` (n, *event)."""
+    return flags.reshape(flags.shape + (1,) * (like.ndim - flags.ndim))
+
+
+def select(flags: Bool[Array, " n"], yes: AbstractFamily, no: AbstractFamily) -> AbstractFamily:
+    """Choose family instances element by element."""
+    return jax.tree.map(lambda a, b: jnp.where(expand(flags, a), a, b), yes, no)
+
+
+def masked(group: FactorGroup, x: Array) -> Array:
+    """Values (n|1, *event) broadcast to the n factors of a group, zero where the group is masked."""
+    x = jnp.broadcast_to(x, (group.n, *x.shape[1:]))
+    return x if group.mask is None else jnp.where(expand(group.mask, x), x, jnp.zeros((), x.dtype))
+
+
+class CoreResult(NamedTuple):
+    """`edges[key]` is the marginal of a projected interface; `planes[plane]` the marginals of all its variables."""
+
+    log_partition: Float[Array, ""]
+    proper: Bool[Array, ""]
+    edges: Leaves
+    planes: dict[Plane, AbstractFamily]
+    functionals: dict[int, Gaussian]
+
+
+class Core:
+    """The fixed part of a plan's core (messages of conjugate factors, summed once) and the function of its leaves."""
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        dtype = plan.dtype
+        self.constant = jnp.zeros((), dtype)
+        self.fixed: dict[tuple[int, int], AbstractFamily] = {}
+        self.totals = {p: p.family.flat((n,), p.event_shape, dtype) for p, n in plan.planes.items()
+                       if p.family not in (Gaussian, MvGaussian)}  # fmt: skip
+        self.tables: dict[int, Array] = {}
+        for g, group in enumerate(plan.groups):
+            if not group.edges or all(e is None for e in group.edges):
+                values = group.factor.log_density(*group.constants)
+                self.constant += jnp.sum(masked(group, jnp.asarray(values)))
+            elif group.conjugate:
+                self._add_fixed(g, group)
+
+    def _add_fixed(self, g: int, group: FactorGroup) -> None:
+        message, log_scale = group.factor.message()  # type: ignore[attr-defined]
+        self.constant += jnp.sum(masked(group, log_scale))
+        message = jax.tree.map(lambda x: masked(group, x), message)
+        edge = group.edges[0]
+        if isinstance(edge, Functional):
+            self.fixed[g, 0] = message
+        elif isinstance(edge, PlaneEdge):
+            self.totals[edge.plane] += jax.tree.map(edge.index.add, message)
+        elif isinstance(edge, PairEdge):
+            shared = group.mask is None
+            self.tables[g] = group.factor.message()[0].eta1 if shared else message.eta1  # type: ignore[attr-defined]
+
+    def run(self, leaves: Leaves, requested: frozenset[int] | None = None) -> CoreResult:
+        """Exact inference under the given leaves; by default only the marginals that projections need."""
+        plan = self.plan
+        stacked, wanted = [], set()
+        for f, (g, j, _) in enumerate(plan.functionals):
+            key = plan.groups[g].key(j)
+            stacked.append(leaves[key] if key in leaves else self.fixed[g, j])
+            wanted |= {f} if key in leaves else set()
+        log_partition, proper = self.constant, jnp.asarray(True)
+        planes: dict[Plane, AbstractFamily] = {}
+        parts: dict[Plane, list] = {}
+        functional_parts: dict[int, list] = {}
+        for executor in plan.gaussian:
+            solution = executor.solve(stacked, frozenset(wanted if requested is None else requested))
+            log_partition += solution.log_partition
+            proper &= solution.proper
+            for plane, part in solution.marginals.items():
+                parts.setdefault(plane, []).append(part)
+            for f, part in solution.functionals.items():
+                functional_parts.setdefault(f, []).append(part)
+        for plane, found in parts.items():
+            make = MvGaussian.from_mean_covariance if plane.event_shape else Gaussian.from_mean_variance
+            planes[plane] = make(*_assemble(plan.planes[plane], found))
+        totals = self._totals(leaves)
+        functionals = {
+            f: Gaussian.from_mean_variance(*_assemble(plan.functionals[f][2].n, found))
+            for f, found in functional_parts.items()
+        }
+        for plane, total in totals.items():
+            if plane.family is Categorical:
+                continue
+            planes[plane] = total
+            log_partition += jnp.sum(total.log_partition())
+            proper &= jnp.all(total.is_proper())
+        if plan.discrete:
+            log_partition += self._discrete(totals, planes)
+        edges = {}
+        for group in plan.groups:
+            for j, edge in enumerate(group.edges):
+                if group.key(j) in leaves and isinstance(edge, PlaneEdge):
+                    edges[group.key(j)] = jax.tree.map(edge.index.take, planes[edge.plane])
+        for f, q in functionals.items():
+            g, j, _ = plan.functionals[f]
+            edges[plan.groups[g].key(j)] = q
+        return CoreResult(log_partition, proper & jnp.isfinite(log_partition), edges, planes, functionals)
+
+    def _totals(self, leaves: Leaves) -> dict[Plane, AbstractFamily]:
+        totals = dict(self.totals)
+        for group in self.plan.groups:
+            for j, edge in enumerate(group.edges):
+                if isinstance(edge, PlaneEdge) and group.key(j) in leaves:
+                    totals[edge.plane] += jax.tree.map(edge.index.add, leaves[group.key(j)])
+        return totals
+
+    def _discrete(self, totals: dict[Plane, AbstractFamily], planes: dict[Plane, AbstractFamily]) -> Array:
+        unary = {p: t.eta1 for p, t in totals.items() if p.family is Categorical}  # type: ignore[attr-defined]
+        log_partition = jnp.zeros((), self.plan.dtype)
+        parts: dict[Plane, list] = {}
+        for executor in self.plan.discrete:
+            solution = executor.solve(unary, self.tables)
+            log_partition += solution.log_partition
+            for plane, part in solution.marginals.items():
+                parts.setdefault(plane, []).append(part)
+        for plane, found in parts.items():
+            planes[plane] = Categorical(*_assemble(self.plan.planes[plane], found))
+        return log_partition
+
+
+def _assemble(n: int, parts: list) -> list[Array]:
+    """Merge (positions, *arrays) of several executors into arrays of n rows; one whole part is passed through."""
+    (where, *arrays), *rest = parts
+    in_order = where is None or (len(where) == n and bool((where[1:] > where[:-1]).all()))
+    if not rest and in_order:
+        return arrays
+    out = [jnp.zeros((n, *x.shape[1:]), x.dtype) for x in arrays]
+    for positions, *values in parts:
+        out = [o.at[positions].set(v) for o, v in zip(out, values, strict=True)]
+    return out

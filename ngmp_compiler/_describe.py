@@ -1,0 +1,109 @@
+"""Describe a plan in words: groups, families, kernels, executors with their cost and reason, and warnings."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+from ngmp_kernels.families import Gamma
+
+from ._draw import draw
+from ._emit import Map
+from ._schedule import Plan
+from ._solve import Solver
+from ._type import FactorGroup, Functional, PairEdge
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _edge(edge: Any) -> str:
+    if edge is None:
+        return "constant"
+    if isinstance(edge, Functional):
+        terms = " + ".join(
+            {"scale": "", "dot": "dot ", "matmul": "A@ "}[k.op] + f"{k.plane}[{k.index}]" for k in edge.links
+        )
+        return terms
+    if isinstance(edge, PairEdge):
+        return f"{edge.left.plane}[{edge.left.index}] x {edge.right.plane}[{edge.right.index}]"
+    return f"{edge.plane}[{edge.index}]"
+
+
+class Description:
+    """A lowered program: print `describe()`, or `draw()` the factor graph and its surrogate as SVG."""
+
+    def __init__(self, plan: Plan, map: Map, solver: Solver, name: str):
+        self.plan, self._map, self._solver, self.name = plan, map, solver, name
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    def draw(self, path: str | Path | None = None) -> str:
+        """The SVG of the factor graph with its plates and of its surrogate, written to `path` if one is given."""
+        text = draw(self.plan, self.name)
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    def describe(self) -> str:
+        """The plan in words."""
+        plan = self.plan
+        lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})", "", "variables"]
+        lines += _table([("name", "family", "shape")] + [
+            (name, str(plane), str(positions.shape)) for name, (plane, positions) in plan.names.items()
+        ]) if plan.names else ["  none"]  # fmt: skip
+        lines += ["", "factors"]
+        lines += _table([("site", "count", "kernel", "interface", "family", "rule", "touches")] + [
+            row for group in plan.groups for row in self._group(group)
+        ])  # fmt: skip
+        lines += ["", "conjugate core"]
+        for executor in (*plan.gaussian, *plan.discrete):
+            lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep")
+        products = [p for p in plan.planes if p.family.kind in ("gamma", "beta", "dirichlet", "bernoulli")]
+        for plane in products:
+            lines.append(f"  product: {plan.planes[plane]} {plane} variable(s), sums of messages")
+        lines += ["", "initialisation", *self._initialisation(), "", "solver", f"  {self._steps()}"]
+        warnings = self._warnings()
+        return "\n".join([*lines, "", "warnings", *warnings]) if warnings else "\n".join(lines)
+
+    def _group(self, group: FactorGroup) -> list[tuple[str, ...]]:
+        kernel, count = type(group.factor).__name__, str(group.n) + (" masked" if group.mask is not None else "")
+        if not group.edges:
+            return [(group.name, count, kernel, "-", "-", "constant", "-")]
+        rows = []
+        for j, edge in enumerate(group.edges):
+            rule = "constant" if edge is None else "conjugate" if group.conjugate else self._rule(group)
+            first = (group.name, count, kernel) if j == 0 else ("", "", "")
+            family = group.factor.families[j].__name__ if j < len(group.factor.families) else "-"
+            rows.append((*first, group.factor.interfaces[j], family, rule, _edge(edge)))
+        return rows
+
+    def _rule(self, group: FactorGroup) -> str:
+        return f"NGMP {self._map.rules[group.name]}"
+
+    def _initialisation(self) -> list[str]:
+        rows = []
+        for key, hinted in self._map.hinted.items():
+            rows.append(f"  {key}: {'projected at the marginal the data suggest' if hinted else 'flat'}")
+        return rows or ["  none needed: every factor is conjugate"]
+
+    def _steps(self) -> str:
+        if not self._map.projected:
+            return "exact in one sweep"
+        return f"at most {self._solver.max_sweeps} sweeps, to a relative residual of {self._solver.tol:g}"
+
+    def _warnings(self) -> list[str]:
+        plan, out = self.plan, []
+        if jnp.dtype(plan.dtype) == jnp.float32:
+            if any(e.name == "chain" and e.order.shape[1] > 1000 for e in plan.gaussian):  # type: ignore[attr-defined]
+                out.append("  float32 on a chain of over 1000 variables: expect 3 to 4 digits; prefer float64")
+            if any(p.family is Gamma for p in plan.planes):
+                out.append("  float32 with Gamma variables: projections lose digits at large shapes; prefer float64")
+            if any(e.name == "dense" for e in plan.gaussian):
+                out.append("  float32 Cholesky factors: badly conditioned posteriors may turn improper")
+        loops = [g.name for g in self._map.projected if len(g.edges) > 1]
+        if loops:
+            out.append(f"  approximate: {', '.join(loops)} send(s) projected messages through several interfaces")
+        return out

@@ -1,0 +1,113 @@
+"""Inputs of a model function, wrapped so that `y[k]` in a Python loop costs no XLA operation."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Input:
+    """A lazily indexed array.
+
+    `y[k]` with a static integer only remembers `k`; the pass that rolls the loop reads all the remembered
+    positions with one slice or gather. In any other use the object behaves as the array it stands for
+    (`jnp` functions, operators, `vmap`, `scan`), at the usual cost of an operation each.
+    """
+
+    __slots__ = ("index", "root", "shape")
+    __array_priority__ = 1000
+
+    def __init__(self, root: Any, index: tuple[int, ...] = (), shape: tuple[int, ...] | None = None):
+        self.root = root
+        self.index = index
+        self.shape = np.shape(root) if shape is None else shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    @property
+    def dtype(self) -> Any:
+        return self.root.dtype
+
+    def __jax_array__(self) -> jax.Array:
+        return self.root[self.index] if self.index else self.root
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a scalar input")
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self[k] for k in range(len(self)))
+
+    def __getitem__(self, key: Any) -> Any:
+        if type(key) is int or isinstance(key, np.integer):
+            if not self.shape:
+                raise IndexError("an input of shape () cannot be indexed")
+            length = self.shape[0]
+            if not -length <= key < length:
+                raise IndexError(f"index {key} is out of range for an input of length {length}")
+            return Input(self.root, (*self.index, int(key) % length), self.shape[1:])
+        if isinstance(key, tuple) and key and all(type(k) is int for k in key):
+            out = self
+            for k in key:
+                out = out[k]
+            return out
+        return Input(self.__jax_array__()[key])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.__jax_array__(), name)
+
+    def __repr__(self) -> str:
+        return f"Input(shape={self.shape}, dtype={self.dtype})"
+
+
+def _forward(name: str):
+    def method(self, *args):
+        args = [a.__jax_array__() if isinstance(a, Input) else a for a in args]
+        # The array's own method may return NotImplemented, which lets an expression's reflected one answer.
+        return getattr(jnp.asarray(self.__jax_array__()), name)(*args)
+
+    method.__name__ = name
+    return method
+
+
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+_OTHERS = ("neg", "pos", "abs", "invert", "lt", "le", "gt", "ge", "eq", "ne", "bool", "float", "int", "index")
+for _name in (*_BINARY, *(f"r{n}" for n in _BINARY), *_OTHERS):
+    setattr(Input, f"__{_name}__", _forward(f"__{_name}__"))
+Input.__hash__ = object.__hash__  # type: ignore[method-assign]  # identity: __eq__ is elementwise
+
+
+jax.tree_util.register_pytree_node(
+    Input, lambda x: ((x.__jax_array__(),), None), lambda _, children: Input(children[0], (), _shape(children[0]))
+)
+
+
+def _shape(x: Any) -> tuple[int, ...]:
+    # Tree utilities unflatten with placeholder objects that have no shape.
+    return tuple(getattr(x, "shape", ()))
+
+
+def wrap(tree: Any) -> Any:
+    """Wrap the arrays of a plain container (dict, list, tuple) of inputs; leave modules such as networks alone."""
+    if isinstance(tree, jax.Array):
+        return Input(tree)
+    if type(tree) in (list, tuple):
+        return type(tree)(wrap(x) for x in tree)
+    if type(tree) is dict:
+        return {k: wrap(x) for k, x in tree.items()}
+    return tree
+
+
+def unwrap(x: Any) -> Any:
+    """The array behind an `Input`; anything else unchanged."""
+    return x.__jax_array__() if isinstance(x, Input) else x

@@ -1,0 +1,294 @@
+"""Programs: `ngmp.compile(model)` returns one. Like `jax.jit`, it specialises on the shapes of its inputs."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from ngmp_kernels import Quadrature
+
+from ._checks import checks
+from ._declare import trace
+from ._describe import Description
+from ._emit import Map
+from ._errors import DataError, ModelError, Problem
+from ._inputs import Input, wrap
+from ._posterior import Posterior, Prediction
+from ._predict import predict
+from ._roll import roll
+from ._rules import BP, NGMP
+from ._schedule import Plan, schedule
+from ._solve import CONVERGED, INVALID, Solver, State, adaptive
+from ._type import lower
+
+
+class _Options(NamedTuple):
+    method: Any
+    rules: dict[str, Any]
+    families: dict[str, Any]
+    solver: optax.GradientTransformation
+    max_sweeps: int
+    tol: float | None
+
+
+class _Static(NamedTuple):
+    """What a program is specialised on besides shapes: the tree of its inputs and the values that are not arrays."""
+
+    tree: Any
+    static: tuple[Any, ...]
+
+
+def _is_dynamic(x: Any) -> bool:
+    return isinstance(x, (float, complex, np.ndarray, np.generic, jax.Array, Input))
+
+
+class Compiled(NamedTuple):
+    """All that one specialisation of a program consists of."""
+
+    plan: Plan
+    map: Map
+    solver: Solver
+
+
+class Program:
+    """A compiled model. Calling it runs inference to the fixed point; it is pure and composes with `jit` and `vmap`.
+
+    Arrays and floats among the inputs are traced; integers, booleans, strings and callables are static, and a new
+    value of one compiles anew, as does a new shape.
+    """
+
+    def __init__(self, model: Callable, options: _Options):
+        self.model = model
+        self._options = options
+        self._signature = inspect.signature(model)
+        functools.update_wrapper(self, model, updated=())
+        # Bound methods hash by instance, so every program has its own cache.
+        self._run = jax.jit(self._run_impl, static_argnums=0)
+        self._init = jax.jit(self._init_impl, static_argnums=0)
+        self._step = jax.jit(self._step_impl, static_argnums=0)
+        self._posterior = jax.jit(self._posterior_impl, static_argnums=0)
+        self._predict = jax.jit(self._predict_impl, static_argnums=(0, 1))
+
+    # -- inputs -----------------------------------------------------------------------------------------------------
+
+    def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[_Static, list[Any]]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        leaves, tree = jax.tree.flatten(dict(bound.arguments))
+        static = tuple(None if _is_dynamic(x) else x for x in leaves)
+        return _Static(tree, static), [x for x in leaves if _is_dynamic(x)]
+
+    def _build(self, static: _Static, dynamic: list[Any]) -> Compiled:
+        arrays = [x for x in dynamic if not isinstance(x, (float, complex)) and not getattr(x, "weak_type", False)]
+        floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
+        dtype = jnp.result_type(*floats) if floats else jnp.result_type(float)
+        values = iter(dynamic)
+        leaves = [next(values) if s is None else s for s in static.static]
+        arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
+        rolled = roll(trace(self.model, _spread(self._signature, arguments)))
+        groups = lower(rolled, dtype)
+        rules = self._rules(rolled.names, groups)
+        plan = schedule(rolled, groups, dtype)
+        map = Map(plan, rules)
+        tol = self._options.tol if self._options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
+        return Compiled(plan, map, Solver(map, self._options.solver, self._options.max_sweeps, tol))
+
+    def _rules(self, names: dict[str, Any], groups: list) -> dict[str, Any]:
+        """The projection of every group, after checking the options against the model."""
+        options, problems = self._options, []
+        sites = {g.given.name for g in groups}
+        for name in options.rules:
+            if name not in sites:
+                problems.append(Problem(name, None, "rules= names no site", f"the sites are {sorted(sites)}"))
+        for name, family in options.families.items():
+            if name not in names:
+                problems.append(Problem(name, None, "families= names no variable", f"there are {sorted(names)}"))
+            elif family is not names[name][0].family:
+                own, other = names[name][0].family.__name__, getattr(family, "__name__", repr(family))
+                problems.append(Problem(name, None, f"families= asks for {other}", f"the site's family is {own}"))
+        projections = {}
+        for group in groups:
+            rule = options.rules.get(group.given.name, options.method)
+            if isinstance(rule, BP) and not group.conjugate:
+                what = f"BP on a non-conjugate {type(group.factor).__name__}"
+                names_ = ", ".join(group.factor.interfaces)
+                problems.append(Problem(group.given.name, f"interfaces {names_}", what, "NGMP() works here"))
+            projections[group.name] = rule.projection if isinstance(rule, NGMP) else Quadrature()
+        if problems:
+            raise ModelError(problems)
+        return projections
+
+    # -- the compiled functions --------------------------------------------------------------------------------------
+
+    def _violations(self, compiled: Compiled) -> jax.Array:
+        found = [~ok for _, ok in checks(compiled.plan)]
+        return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
+
+    def _run_impl(self, static: _Static, dynamic: list[Any], init: State | None) -> tuple[Posterior, jax.Array]:
+        compiled = self._build(static, dynamic)
+        solver = compiled.solver
+        state = solver.init(compiled.map.initial()) if init is None else solver.init(init.leaves)
+        invalid = self._violations(compiled)
+        if compiled.map.projected:
+            state = solver.run(state)
+        return self._finish(compiled, state, invalid), invalid
+
+    def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
+        plan, map = compiled.plan, compiled.map
+        result = map.core.run(state.leaves)
+        if map.projected:
+            status = compiled.solver.status(state)
+        else:  # conjugate: the core is exact, in one sweep
+            residual = jnp.where(result.proper, 0.0, jnp.inf).astype(plan.dtype)
+            state = State(state.leaves, state.step, state.memory, residual, jnp.asarray(1), state.shrinks)
+            status = compiled.solver.status(state)
+        status = jnp.where(invalid, INVALID, status)
+        marginals = {}
+        for name, (plane, positions) in plan.names.items():
+            start, count = int(positions.reshape(-1)[0]), positions.size
+            whole = result.planes[plane]
+
+            def shaped(x: jax.Array, start=start, count=count, shape=positions.shape) -> jax.Array:
+                part = x if count == x.shape[0] else x[start : start + count]
+                return part.reshape(*shape, *x.shape[1:])
+
+            marginals[name] = jax.tree.map(shaped, whole)
+        energy = map.free_energy(state.leaves, result)
+        return Posterior(marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state)
+
+    def _init_impl(self, static: _Static, dynamic: list[Any]) -> State:
+        compiled = self._build(static, dynamic)
+        return compiled.solver.init(compiled.map.initial())
+
+    def _step_impl(self, static: _Static, dynamic: list[Any], state: State) -> State:
+        return self._build(static, dynamic).solver.sweep(state)
+
+    def _posterior_impl(self, static: _Static, dynamic: list[Any], state: State) -> tuple[Posterior, jax.Array]:
+        compiled = self._build(static, dynamic)
+        invalid = self._violations(compiled)
+        return self._finish(compiled, state, invalid), invalid
+
+    def _predict_impl(self, static: _Static, site: str, dynamic: list[Any], state: State) -> Prediction:
+        return predict(self._build(static, dynamic).map, site, state.leaves)
+
+    def _checked(self, static: _Static, dynamic: list[Any], invalid: jax.Array) -> None:
+        if isinstance(invalid, jax.core.Tracer) or not bool(jnp.any(invalid)):
+            return
+        # Rare: find out what is wrong by tracing once more.
+        texts: list[str] = []
+
+        def flags(dynamic: list[Any]) -> list[jax.Array]:
+            found = checks(self._build(static, dynamic).plan)
+            texts.extend(text for text, _ in found)
+            return [ok for _, ok in found]
+
+        bad = [text for ok, text in zip(jax.jit(flags)(dynamic), texts, strict=False) if not bool(ok)]
+        raise DataError("no posterior can be computed:\n" + "\n".join(f"  {i + 1}. {t}" for i, t in enumerate(bad)))
+
+    # -- what the user calls ----------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, init: State | None = None, **kwargs: Any) -> Posterior:
+        """Run to the fixed point.
+
+        Args:
+            args, kwargs: inputs of the model function.
+            init: a `State` to start from (`post.state`), instead of the automatic initialisation.
+        """
+        static, dynamic = self._split(args, kwargs)
+        post, invalid = self._run(static, dynamic, init)
+        self._checked(static, dynamic, invalid)
+        return post
+
+    def init(self, *args: Any, **kwargs: Any) -> State:
+        """The state a run starts from."""
+        return self._init(*self._split(args, kwargs))
+
+    def step(self, state: State, *args: Any, **kwargs: Any) -> State:
+        """One sweep: evaluate the map at the pending proposal and prepare the next. Pure."""
+        return self._step(*self._split(args, kwargs), state)
+
+    def posterior(self, state: State, *args: Any, **kwargs: Any) -> Posterior:
+        """The posterior at a state."""
+        static, dynamic = self._split(args, kwargs)
+        post, invalid = self._posterior(static, dynamic, state)
+        self._checked(static, dynamic, invalid)
+        return post
+
+    def predict(self, post: Posterior, site: str, *args: Any, **kwargs: Any) -> Prediction:
+        """Predictive distribution of an observed site, also where it was masked, under the posterior's marginals."""
+        static, dynamic = self._split(args, kwargs)
+        return self._predict(static, site, dynamic, post.state)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Description:
+        """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        leaves, tree = jax.tree.flatten(dict(bound.arguments))
+        dynamic = [_is_dynamic(x) or isinstance(x, jax.ShapeDtypeStruct) for x in leaves]
+        static = _Static(tree, tuple(None if d else x for d, x in zip(dynamic, leaves, strict=True)))
+        built: list[Compiled] = []
+
+        def build(values: list[Any]) -> int:
+            built.append(self._build(static, values))
+            built[-1].map.initial()
+            return 0
+
+        jax.eval_shape(build, [x for d, x in zip(dynamic, leaves, strict=True) if d])
+        return Description(built[0].plan, built[0].map, built[0].solver, getattr(self.model, "__name__", "model"))
+
+
+def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Undo the nesting of **kwargs in bound arguments."""
+    out = {}
+    for name, value in arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            out.update(value)
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise TypeError(f"model argument '{name}' must be usable by name; *args are not supported")
+        else:
+            out[name] = value
+    return out
+
+
+def compile(
+    model: Callable,
+    *,
+    method: Any = None,
+    rules: dict[str, Any] | None = None,
+    families: dict[str, Any] | None = None,
+    solver: optax.GradientTransformation | None = None,
+    max_sweeps: int = 500,
+    tol: float | None = None,
+) -> Program:
+    """Compile a model function to a program.
+
+    Args:
+        model: declares the model with `ngmp.sample`, `ngmp.scan`, `ngmp.factor`.
+        method: the message rule of every interface without a conjugate kernel; `NGMP()` by default.
+        rules: rules by site name, where they differ from `method`.
+        families: families by variable name, asserted against the model.
+        solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
+        max_sweeps: give up, and say so, after this many sweeps.
+        tol: relative residual at which a run has converged; by default 1e-8 in float64, 1e-4 in float32.
+
+    Returns:
+        A `Program`.
+    """
+    if not callable(model):
+        raise TypeError(f"compile needs a model function, not {type(model).__name__}")
+    known = (NGMP, BP)
+    for where, rule in [("method", method), *(rules or {}).items()]:
+        if rule is not None and not isinstance(rule, known):
+            choices = ", ".join(f"{r.__name__}()" for r in known)
+            raise ModelError(Problem(where, None, f"{rule!r} is not a message rule", f"choose from {choices}"))
+    if max_sweeps < 1:
+        raise ValueError(f"max_sweeps must be at least 1, not {max_sweeps}")
+    options = _Options(
+        method or NGMP(), dict(rules or {}), dict(families or {}), solver or adaptive(), int(max_sweeps), tol
+    )
+    return Program(model, options)

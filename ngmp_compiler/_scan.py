@@ -1,0 +1,208 @@
+"""`ngmp.scan`: a chain of steps, declared once and lifted over its length.
+
+The body runs once with symbolic carries. What it declares for one step is lifted by a leading axis of length K; the
+carry at step k is the initial variable for k = 0 and the variable returned by step k - 1 after that, which in index
+form is one concatenation.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._declare import Frame, Site, current_frame, recording
+from ._errors import ModelError, Problem
+from ._expressions import Affine, Exp, Take, Variable, rebuild
+from ._inputs import unwrap
+
+
+class _Carry(NamedTuple):
+    """Stands in for the frame of a carried variable while the body runs."""
+
+    slot: int
+
+
+def _is_expression(x: Any) -> bool:
+    return isinstance(x, (Variable, Affine, Exp, Take))
+
+
+def _refuse(given: str, works: str) -> None:
+    raise ModelError(Problem("ngmp.scan", None, given, works))
+
+
+def _length(xs: Any, length: int | None) -> int:
+    sizes = {np.shape(x)[0] if np.ndim(x) else None for x in jax.tree.leaves(xs)}
+    sizes |= {length} if length is not None else set()
+    if None in sizes or len(sizes) != 1:
+        _refuse(f"inputs have leading sizes {sorted(map(str, sizes))}", "all xs (and length=) must agree")
+    return int(sizes.pop() or 0)
+
+
+class _Step(NamedTuple):
+    """What one run of the body recorded."""
+
+    frame: Frame
+    carry: list[Any]
+    tree: Any
+    outputs: Any
+    arrays: list[Any]
+
+
+def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: str) -> _Step:
+    carries = [Variable(_Carry(j), v.plane, np.arange(v.index.size).reshape(v.index.shape)) for j, v in enumerate(init)]
+    frame = Frame()
+    frame.prefix = prefix
+    with recording(frame):
+        result = body(jax.tree.unflatten(tree, carries), x)
+    if not isinstance(result, tuple) or len(result) != 2:
+        _refuse(f"the body returned {type(result).__name__}", "return (carry, output), as for jax.lax.scan")
+    carry, out_tree = jax.tree.flatten(result[0], is_leaf=_is_expression)
+    if out_tree != tree or not all(isinstance(v, Variable) for v in carry):
+        _refuse(f"the body returned a carry {result[0]!r}", "carries are variables, in the structure of the initial one")
+    for before, after in zip(init, carry, strict=True):
+        if (before.plane, before.batch_shape) != (after.plane, after.batch_shape):
+            _refuse(f"the carry changes from {before!r} to {after!r}", "it must keep its family and shape")
+    arrays: list[Any] = []
+    for site in frame.sites:
+        _map_site(site, lambda a, _: arrays.append(unwrap(a)), lambda v: v)
+    jax.tree.map(lambda y: None if _is_expression(y) else arrays.append(unwrap(y)), result[1], is_leaf=_is_expression)
+    return _Step(frame, carry, tree, result[1], arrays)
+
+
+def _map_site(site: Site, on_array: Callable, on_variable: Callable) -> tuple[dict[str, Any], Any]:
+    ndims = site.distribution.event_ndims
+    arguments = {}
+    for name, value in site.arguments.items():
+        ndim = ndims.get(name, 0)
+        ndim = np.ndim(value) if ndim is None and not _is_expression(value) else ndim or 0
+        arguments[name] = rebuild(value, ndim, on_array, on_variable)
+    return arguments, None if site.mask is None else on_array(site.mask, 0)
+
+
+def _varies(run: Callable, x: Any) -> list[bool]:
+    """Which recorded arrays depend on the scanned inputs; the others stay shared over the whole chain."""
+    jaxpr = jax.make_jaxpr(run)(x).jaxpr
+    depends = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        if any(not hasattr(v, "val") and v in depends for v in equation.invars):
+            depends.update(equation.outvars)
+    return [not hasattr(v, "val") and v in depends for v in jaxpr.outvars]
+
+
+def scan(body: Callable, init: Any, xs: Any, length: int | None = None) -> tuple[Any, Any]:
+    """Declare a chain: `carry, y = body(carry, x)` for every `x` of `xs`, exactly as `jax.lax.scan`.
+
+    Args:
+        body: declares one step. Carries are random variables; `x` is a slice of `xs`.
+        init: initial carry, a variable or a pytree of variables.
+        xs: arrays with one leading axis, or None together with `length`.
+        length: number of steps when `xs` has no array.
+
+    Returns:
+        The carry after the last step, and the outputs stacked over steps.
+    """
+    frame = current_frame("ngmp.scan")
+    leaves, tree = jax.tree.flatten(init, is_leaf=_is_expression)
+    if not leaves or not all(isinstance(v, Variable) for v in leaves):
+        _refuse(f"the initial carry is {init!r}", "carries are random variables declared before the scan")
+    xs = jax.tree.map(unwrap, xs)
+    count = _length(xs, length)
+    if count == 0:
+        return init, None
+    steps: list[_Step] = []
+
+    def run(x: Any) -> list[Any]:
+        steps.append(_run_body(body, tree, leaves, x, frame.prefix))
+        return [jnp.asarray(a) for a in steps[-1].arrays]
+
+    first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], a.dtype), xs)
+    varies = _varies(run, first)
+    arrays = jax.vmap(run, out_axes=[0 if v else None for v in varies], axis_size=count)(xs)
+    step = steps[-1]
+    # A constant such as a Python float is worth keeping as it is: it can be checked at compile time.
+    arrays = [a if v else (s if isinstance(s, (int, float, np.ndarray)) else a)
+              for a, v, s in zip(arrays, varies, step.arrays, strict=True)]  # fmt: skip
+    return _Lift(frame, step, leaves, count, arrays, varies).apply()
+
+
+class _Lift:
+    """Adds the leading axis of length K to everything one step declared."""
+
+    def __init__(self, frame: Frame, step: _Step, init: list[Variable], count: int, arrays: list, varies: list):
+        self.frame = frame
+        self.step = step
+        self.init = init
+        self.count = count
+        self.values = iter(zip(arrays, varies, strict=True))
+        self.base = {p: (frame.allocate(p, (count * n,)), n) for p, n in step.frame.sizes.items()}
+
+    def variable(self, v: Variable) -> Variable:
+        """The K copies of a variable of the body: index of shape (K, *batch)."""
+        if v.frame is self.step.frame:
+            base, n = self.base[v.plane]
+            index = base.reshape(self.count, n)[:, v.index.reshape(-1)].reshape(self.count, *v.index.shape)
+        elif isinstance(v.frame, _Carry):
+            init, after = self.init[v.frame.slot], self.step.carry[v.frame.slot]
+            if isinstance(after.frame, _Carry):  # passed through unchanged: shared by all steps
+                whole = np.broadcast_to(self.init[after.frame.slot].index, (self.count, *init.index.shape))
+            else:
+                whole = np.concatenate([init.index[None], self.variable(after).index[:-1]])
+            index = whole.reshape(self.count, -1)[:, v.index.reshape(-1)].reshape(self.count, *v.index.shape)
+        else:
+            index = np.broadcast_to(v.index, (self.count, *v.index.shape))
+        return Variable(self.frame, v.plane, index)
+
+    def site(self, site: Site) -> Site:
+        rank = len(site.batch_shape)
+
+        def on_array(_: Any, event_ndim: int) -> Any:
+            value, varies = next(self.values)
+            if not varies:
+                return value
+            # Inner values broadcast from the right, so the new axis needs the full rank in front of it.
+            pad = rank - (np.ndim(value) - 1 - event_ndim)
+            return jnp.reshape(value, (self.count,) + (1,) * pad + np.shape(value)[1:]) if pad else value
+
+        def on_variable(v: Variable) -> Variable:
+            lifted = self.variable(v)
+            pad = rank - v.index.ndim
+            index = lifted.index.reshape((self.count,) + (1,) * pad + v.index.shape)
+            return Variable(lifted.frame, lifted.plane, index)
+
+        arguments, mask = _map_site(site, on_array, on_variable)
+        arguments = {k: _relabel(v, self.count, rank) for k, v in arguments.items()}
+        return site._replace(arguments=arguments, mask=mask, batch_shape=(self.count, *site.batch_shape))
+
+    def output(self, y: Any) -> Any:
+        if isinstance(y, Variable):
+            return self.variable(y)
+        if _is_expression(y):
+            _refuse(f"the body outputs {y!r}", "outputs are variables or arrays")
+        value, varies = next(self.values)
+        return value if varies else jnp.broadcast_to(value, (self.count, *np.shape(value)))
+
+    def apply(self) -> tuple[Any, Any]:
+        for name, node in self.step.frame.nodes.items():
+            inner = Variable(self.step.frame, node.plane, node.positions())
+            self.frame.variable(name, node.plane, inner.index.shape, self.variable(inner).index)
+        for name, shape in self.step.frame.observed.items():
+            self.frame.observe(name, shape)
+        self.frame.sites.extend([self.site(s) for s in self.step.frame.sites])
+        outputs = jax.tree.map(self.output, self.step.outputs, is_leaf=_is_expression)
+        final = []
+        for j, v in enumerate(self.step.carry):
+            last = self.variable(v) if not isinstance(v.frame, _Carry) else None
+            final.append(self.init[j] if last is None else Variable(self.frame, v.plane, last.index[-1]))
+        return jax.tree.unflatten(self.step.tree, final), outputs
+
+
+def _relabel(value: Any, count: int, rank: int) -> Any:
+    """Batch shapes of lifted affine expressions, aligned to the site's rank."""
+    if isinstance(value, Exp):
+        return Exp(_relabel(value.inner, count, rank))
+    if isinstance(value, Affine):
+        pad = (1,) * (rank - len(value.batch_shape))
+        return Affine(value.terms, value.offset, (count, *pad, *value.batch_shape), value.event_shape)
+    return value

@@ -1,0 +1,187 @@
+"""Type and normalise: a kernel for every group, and the interfaces it stands on.
+
+`lower(rolled, options) -> list[FactorGroup]`. The kinds of a group's arguments pick a `Signature` of its
+distribution; the signature returns the factor (with its parameters) and one expression per interface: an affine
+functional for a Gaussian interface (the residual form of the design), positions in a plane for any other.
+Every group without a kernel is reported, in one error.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from ngmp_kernels import AbstractConjugate, AbstractFactor
+from ngmp_kernels.families import Gaussian, MvGaussian
+
+from ._errors import ModelError, Problem
+from ._expressions import Affine, Exp, Plane, Take, Variable, as_affine
+from ._index import IndexMap, index_map
+from ._roll import Group, Rolled
+
+
+class Link(NamedTuple):
+    """One variable of an affine functional: `op(coefficient, plane[index])`."""
+
+    plane: Plane
+    index: IndexMap
+    op: str
+    coefficient: Any  # (n|1), (n|1, D) or (n|1, m, D); None is one
+
+
+class Functional(NamedTuple):
+    """n affine functionals `r = sum_j coefficient_j x_j + offset`, scalars or vectors of length `width`."""
+
+    links: tuple[Link, ...]
+    offset: Any  # (n|1, *event)
+    n: int
+    width: int | None  # None: scalar
+
+
+class PlaneEdge(NamedTuple):
+    """n interfaces that are variables of a non-Gaussian plane."""
+
+    plane: Plane
+    index: IndexMap
+
+
+class PairEdge(NamedTuple):
+    """n joint interfaces over two categorical variables: rows `left`, columns `right` of a table."""
+
+    left: PlaneEdge
+    right: PlaneEdge
+
+
+class FactorGroup(NamedTuple):
+    """n factors of one kind, lowered. Interfaces without variables are constants (None in `edges`)."""
+
+    name: str
+    factor: AbstractFactor
+    edges: tuple[Functional | PlaneEdge | PairEdge | None, ...]
+    constants: tuple[Any, ...]  # the value of an interface without variables, else None
+    mask: Any
+    n: int
+    shape: tuple[int, ...]
+    observed: bool
+    given: Group  # kept for prediction
+
+    @property
+    def conjugate(self) -> bool:
+        return isinstance(self.factor, AbstractConjugate)
+
+    def key(self, j: int) -> str:
+        """The name of a leaf: site and interface."""
+        return f"{self.name}.{self.factor.interfaces[j]}"
+
+
+def kind(value: Any) -> str:
+    """The kind of an argument, in the vocabulary of `ngmp_kernels.Signature`."""
+    if isinstance(value, Variable):
+        return value.plane.family.kind
+    if isinstance(value, Affine):
+        return "mvgaussian" if value.event_shape else "gaussian"
+    if isinstance(value, Exp):
+        return "exp(mvgaussian)" if value.inner.event_shape else "exp(gaussian)"
+    return "take(categorical)" if isinstance(value, Take) else "constant"
+
+
+def _problem(group: Group, kinds: dict[str, str]) -> Problem:
+    """Say which argument is off, against the nearest signature of the distribution."""
+    name = type(group.distribution).__name__
+    signatures = [s for s in group.distribution.signatures if set(s.arguments) == set(kinds)]
+    if not signatures:
+        accepted = sorted({", ".join(k for k in s.arguments if k != "out") for s in group.distribution.signatures})
+        return Problem(group.name, None, f"{name} given with {sorted(kinds)}", f"it takes {' or '.join(accepted)}")
+
+    def wrong(s: Any) -> list[str]:
+        return [k for k, accepted in s.arguments.items() if kinds[k] not in accepted]
+
+    nearest = min(signatures, key=lambda s: len(wrong(s)))
+    bad = wrong(nearest)[0]
+    # What this argument may be, with the others as they are.
+    works = sorted({k for s in signatures for k in s.arguments[bad] if set(wrong(s)) <= {bad}}) or sorted(nearest.arguments[bad])
+    seen = f"{name} has no kernel for {bad} of kind '{kinds[bad]}'"
+    words = {"constant": "observed data or a constant", "out": "the outcome"}
+    hint = " or ".join(words.get(k, f"'{k}'") for k in works)
+    extra = ": did you mean exp(...)?" if kinds[bad] == "gaussian" and "exp(gaussian)" in works else ""
+    return Problem(group.name, f"interface {bad}", seen, f"It takes {hint}{extra}")
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    if isinstance(value, Affine):
+        links = tuple(t._replace(coefficient=_cast(t.coefficient, dtype)) for t in value.terms)
+        return Affine(links, _cast(value.offset, dtype), value.batch_shape, value.event_shape)
+    if isinstance(value, Take):
+        return Take(_cast(value.table, dtype), value.index)
+    if value is None or isinstance(value, Variable):
+        return value
+    if isinstance(value, (int, float, np.ndarray, np.generic)):
+        # A numpy constant stays one, so that it can be checked while compiling.
+        return np.asarray(value, dtype) if np.asarray(value).dtype != bool else np.asarray(value)
+    return value if value.dtype == bool else value.astype(dtype)
+
+
+def _argument(value: Any, dtype: Any) -> Any:
+    """What a signature's `lower` receives: links stripped, Gaussian variables as affine expressions."""
+    if isinstance(value, Exp):
+        return _cast(value.inner, dtype)
+    if isinstance(value, Variable) and value.plane.family in (Gaussian, MvGaussian):
+        return as_affine(value)
+    return _cast(value, dtype)
+
+
+def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
+    if isinstance(expression, tuple) :
+        return PairEdge(*(_edge(v, n, sizes, dtype) for v in expression))
+    if isinstance(expression, Variable):
+        if expression.plane.family in (Gaussian, MvGaussian):
+            return _edge(as_affine(expression), n, sizes, dtype)
+        return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
+    if isinstance(expression, Affine):
+        links = tuple(
+            Link(v.plane, index_map(np.broadcast_to(v.index, (n,)), sizes[v.plane]), op, _cast(c, dtype))
+            for v, op, c in expression.terms
+        )
+        event = expression.event_shape
+        offset = jnp.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
+        if offset.ndim == len(event):
+            offset = offset[None]
+        return Functional(links, offset, n, event[0] if event else None)
+    return None
+
+
+def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | Problem:
+    """Pick the signature of one group and build its factor."""
+    kinds = {name: kind(value) for name, value in group.arguments.items()}
+    for signature in group.distribution.signatures:
+        if set(signature.arguments) == set(kinds) and all(kinds[k] in v for k, v in signature.arguments.items()):
+            break
+    else:
+        return _problem(group, kinds)
+    arguments = {name: _argument(value, dtype) for name, value in group.arguments.items()}
+    if group.observed and group.mask is not None:
+        mask = group.mask.reshape(-1, *(1,) * (np.ndim(arguments["out"]) - 1))
+        arguments["out"] = jnp.where(mask, arguments["out"], jnp.asarray(group.distribution.placeholder, dtype))
+    try:
+        factor, interfaces = signature.lower(**arguments)
+    except (TypeError, ValueError) as error:
+        return Problem(group.name, None, str(error), "")
+    edges = tuple(_edge(e, group.size, sizes, dtype) for e in interfaces)
+    constants = tuple(None if edge is not None else e for edge, e in zip(edges, interfaces, strict=True))
+    return FactorGroup(
+        group.name, factor, edges, constants, group.mask, group.size, group.shape, group.observed, group
+    )
+
+
+def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:
+    """Lower every group, or raise one error that lists each group without a kernel."""
+    lowered = [lower_group(g, rolled.planes, dtype) for g in rolled.groups]
+    problems = [g for g in lowered if isinstance(g, Problem)]
+    if problems:
+        raise ModelError(problems)
+    # A group of the same name (the first step of a loop, say) needs a name of its own for its leaves.
+    seen: dict[str, int] = {}
+    out = []
+    for g in lowered:
+        count = seen[g.name] = seen.get(g.name, 0) + 1
+        out.append(g if count == 1 else g._replace(name=f"{g.name}#{count}"))
+    return out

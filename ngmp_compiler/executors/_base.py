@@ -1,0 +1,116 @@
+"""What every executor of the Gaussian core shares: pieces of functionals, potentials, and the solution it returns.
+
+The Gaussian core is the density `exp{ sum_f sum_n xi_n r_n - Lambda_n r_n^2 / 2 }` over Gaussian variables, where
+every `r` is an affine functional of them and `(xi, Lambda)` is either fixed (a conjugate factor) or a leaf (a projected
+one). An executor solves a part of it that is connected to no other part.
+"""
+
+import abc
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from ngmp_kernels.families import AbstractFamily, Gaussian
+
+from .._expressions import Plane
+from .._type import Functional
+
+
+class PieceLink(NamedTuple):
+    """A variable of a piece: `positions` (n,) in its plane, and the coefficient restricted to the piece."""
+
+    plane: Plane
+    positions: np.ndarray
+    op: str
+    coefficient: Any
+
+
+class Piece(NamedTuple):
+    """The rows of one functional that belong to an executor (`rows` None: all of them)."""
+
+    functional: int
+    rows: np.ndarray | None
+    n: int
+    links: tuple[PieceLink, ...]
+    offset: Any
+    width: int | None
+
+
+def restrict(number: int, functional: Functional, rows: np.ndarray | None) -> Piece:
+    """The piece of a functional with the given rows."""
+
+    def take(x: Any) -> Any:
+        return x if x is None or rows is None or x.shape[0] == 1 else x[rows]
+
+    links = tuple(
+        PieceLink(k.plane, k.index.positions if rows is None else k.index.positions[rows], k.op, take(k.coefficient))
+        for k in functional.links
+    )
+    n = functional.n if rows is None else len(rows)
+    return Piece(number, rows, n, links, take(functional.offset), functional.width)
+
+
+class Potential(NamedTuple):
+    """A leaf on `r`, rewritten on `f = r - offset`: precision, linear coefficient, and a constant, per row.
+
+    `xi r - Lambda r^2 / 2 = -Lambda f^2 / 2 + (xi - Lambda c) f + xi c - Lambda c^2 / 2`   for r = f + c.
+    """
+
+    precision: Float[Array, " n *width width"]
+    linear: Float[Array, " n *width"]
+    constant: Float[Array, ""]
+
+
+def potential(piece: Piece, leaves: list[AbstractFamily]) -> Potential:
+    """The potential of a piece under the current leaves."""
+    leaf = leaves[piece.functional]
+    eta1, eta2 = leaf.eta1, leaf.eta2  # type: ignore[attr-defined]
+    if piece.rows is not None:
+        eta1, eta2 = eta1[piece.rows], eta2[piece.rows]
+    precision, c = -2 * eta2, piece.offset
+    if isinstance(leaf, Gaussian):
+        linear = eta1 - precision * c
+        return Potential(precision, linear, jnp.sum(eta1 * c - 0.5 * precision * c**2))
+    shifted = jnp.einsum("nij,nj->ni", precision, jnp.broadcast_to(c, eta1.shape))
+    return Potential(precision, eta1 - shifted, jnp.sum(eta1 * c - 0.5 * c * shifted))
+
+
+class Solution(NamedTuple):
+    """Exact marginals of a part of the Gaussian core under the current leaves.
+
+    `marginals[plane]` is (positions, mean, variance or covariance); `functionals[f]` is (rows, mean, variance).
+    """
+
+    log_partition: Float[Array, ""]
+    proper: Bool[Array, ""]
+    marginals: dict[Plane, tuple[np.ndarray, Array, Array]]
+    functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
+
+
+class GaussianExecutor(abc.ABC):
+    """Solves one part of the Gaussian core exactly."""
+
+    name: str
+    pieces: list[Piece]
+    why: str
+    cost: str
+
+    @abc.abstractmethod
+    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+        """Marginals of all variables and of the requested functionals."""
+
+
+def gather(table: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Local numbers of global positions."""
+    return table[positions]
+
+
+def scale(coefficient: Any) -> Any:
+    """A coefficient as a number or array."""
+    return 1.0 if coefficient is None else coefficient
+
+
+def fill(x: Array, n: int) -> Array:
+    """Broadcast a shared (leading axis 1) array to n rows."""
+    return jnp.broadcast_to(x, (n, *x.shape[1:]))

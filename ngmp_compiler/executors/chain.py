@@ -1,0 +1,171 @@
+"""Chains: variables in a line, neighbours tied by one functional each. Forward elimination, backward substitution."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ngmp_kernels.families import AbstractFamily
+
+from .._expressions import Plane
+from .._index import IndexMap, index_map
+from ._base import GaussianExecutor, Piece, Solution, fill, potential, scale
+from .independent import add_vectors
+from .linalg import scalar_chain, vector_chain
+
+
+class _Link:
+    """A piece that ties neighbours: which end of each link is the later variable, and where the link goes."""
+
+    def __init__(self, piece: Piece, local: np.ndarray, shape: tuple[int, int]):
+        ends = np.stack([local[k.positions] for k in piece.links])  # (2, n), numbers b * T + t
+        self.piece = piece
+        later = ends.argmax(0)
+        # All rows of a functional must run the same way; the scheduler splits those that do not.
+        self.later = int(later[0])
+        start = ends.min(0)
+        self.index = index_map(start // shape[1] * (shape[1] - 1) + start % shape[1], shape[0] * (shape[1] - 1))
+        size = shape[0] * shape[1]
+        self.ends = (index_map(ends[1 - self.later], size), index_map(ends[self.later], size))
+
+
+class _Chain(GaussianExecutor):
+    name = "chain"
+
+    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
+        self.plane, self.order, self.pieces = plane, order, pieces
+        local = np.full(size, -1)
+        local[order.reshape(-1)] = np.arange(order.size)
+        self.unary: list[tuple[Piece, IndexMap]] = []
+        self.links: list[_Link] = []
+        for piece in pieces:
+            if len(piece.links) == 1:
+                self.unary.append((piece, index_map(local[piece.links[0].positions], order.size)))
+            else:
+                self.links.append(_Link(piece, local, order.shape))
+        chains, length = order.shape
+        self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
+        self.cost = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
+
+    def _solution(self, result, constant, mean, spread, functionals) -> Solution:
+        log_partition = jnp.sum(result.log_partition) + constant
+        marginals = {self.plane: (self.order.reshape(-1), mean, spread)}
+        return Solution(log_partition, jnp.all(result.proper), marginals, functionals)
+
+
+class ScalarChain(_Chain):
+    """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
+
+    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+        chains, length = self.order.shape
+        unary, linear, constant = 0.0, 0.0, 0.0
+        for piece, index in self.unary:
+            lam, h, k = potential(piece, leaves)
+            a = scale(piece.links[0].coefficient)
+            unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
+            linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
+            constant += k
+        link, later, earlier = 0.0, 0.0, 0.0
+        for tie in self.links:
+            lam, h, k = potential(tie.piece, leaves)
+            a = jnp.broadcast_to(scale(tie.piece.links[tie.later].coefficient), (tie.piece.n,)).astype(lam.dtype)
+            b = jnp.broadcast_to(scale(tie.piece.links[1 - tie.later].coefficient), (tie.piece.n,)).astype(lam.dtype)
+            link += tie.index.add(lam)
+            later += tie.index.add(a)
+            earlier += tie.index.add(-b)
+            linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
+            constant += k
+        shape = (chains, length - 1)
+        args = (unary.reshape(chains, length), linear.reshape(chains, length),
+                link.reshape(shape), later.reshape(shape), earlier.reshape(shape))  # fmt: skip
+        result = _each(scalar_chain, args)
+        mean, variance, covariance = (x.reshape(-1) for x in (result.mean, result.variance, result.covariance))
+        functionals = {}
+        for piece, index in self.unary:
+            if piece.functional in requested:
+                a = scale(piece.links[0].coefficient)
+                m, v = a * index.take(mean) + piece.offset, a**2 * index.take(variance)
+                functionals[piece.functional] = (piece.rows, m, v)
+        for tie in self.links:
+            if tie.piece.functional in requested:
+                b, a = (scale(tie.piece.links[j].coefficient) for j in (1 - tie.later, tie.later))
+                (m0, m1), (v0, v1) = ([e.take(x) for e in tie.ends] for x in (mean, variance))
+                m = a * m1 + b * m0 + tie.piece.offset
+                v = a**2 * v1 + b**2 * v0 + 2 * a * b * tie.index.take(covariance)
+                functionals[tie.piece.functional] = (tie.piece.rows, m, v)
+        return self._solution(result, constant, mean, variance, functionals)
+
+
+class VectorChain(_Chain):
+    """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
+
+    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+        chains, length = self.order.shape
+        d = self.plane.event_shape[0]
+        unary, linear, constant = 0.0, 0.0, 0.0
+        for piece, index in self.unary:
+            pot = potential(piece, leaves)
+            p, h = add_vectors(piece, index, 0, pot)
+            unary, linear, constant = unary + p, linear + h, constant + pot.constant
+        ties = []
+        for tie in self.links:
+            pot = potential(tie.piece, leaves)
+            later, earlier = (_matrix(tie.piece, j, d, pot.linear.dtype) for j in (tie.later, 1 - tie.later))
+            lam = pot.precision if tie.piece.width is not None else pot.precision[:, None, None]
+            h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
+            constant += pot.constant
+            linear += tie.ends[0].add(jnp.einsum("nmd,nm->nd", fill(earlier, tie.piece.n), h))
+            linear += tie.ends[1].add(jnp.einsum("nmd,nm->nd", fill(later, tie.piece.n), h))
+            ties.append((tie, lam, later, -earlier))
+        result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d),
+                                      *self._links(ties)))  # fmt: skip
+        mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
+        functionals = {}
+        for piece, index in self.unary:
+            if piece.functional in requested and piece.width is None:
+                phi = fill(piece.links[0].coefficient, piece.n)
+                m = jnp.einsum("nd,nd->n", phi, index.take(mean)) + piece.offset
+                v = jnp.einsum("nd,nde,ne->n", phi, index.take(covariance), phi)
+                functionals[piece.functional] = (piece.rows, m, v)
+        for tie, _, later, earlier in ties:
+            if tie.piece.functional in requested and tie.piece.width is None:
+                a, b = fill(later, tie.piece.n)[:, 0], -fill(earlier, tie.piece.n)[:, 0]
+                (m0, m1), (c0, c1) = ([e.take(x) for e in tie.ends] for x in (mean, covariance))
+                cross = tie.index.take(result.cross.reshape(-1, d, d))
+                m = jnp.sum(a * m1 + b * m0, -1) + tie.piece.offset
+                v = (jnp.einsum("nd,nde,ne->n", a, c1, a) + jnp.einsum("nd,nde,ne->n", b, c0, b)
+                     + 2 * jnp.einsum("nd,nde,ne->n", b, cross, a))  # fmt: skip
+                functionals[tie.piece.functional] = (tie.piece.rows, m, v)
+        return self._solution(result, constant, mean, covariance, functionals)
+
+    def _links(self, ties):
+        """Link matrices (chains, T-1, ...), or (chains, 1, ...) where one functional ties all with shared matrices."""
+        chains, length = self.order.shape
+        out = []
+        for j in (1, 2, 3):
+            if len(ties) == 1:
+                x = ties[0][j]
+                n = ties[0][0].piece.n
+                if x.shape[0] == 1 or n == 1:
+                    out.append(jnp.broadcast_to(x[:1], (chains, *x.shape)))
+                    continue
+            stacked = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
+            out.append(stacked.reshape(chains, length - 1, *stacked.shape[1:]))
+        return out
+
+
+def _matrix(piece: Piece, link: int, d: int, dtype):
+    """The coefficient of a link as matrices (n|1, m, D)."""
+    _, _, op, c = piece.links[link]
+    if op == "dot":
+        return c[:, None, :]
+    if op == "matmul":
+        return jnp.asarray(c)
+    eye = jnp.eye(d, dtype=dtype)[None]
+    return eye if c is None else jnp.asarray(c)[:, None, None] * eye
+
+
+def _each(function, arguments):
+    """Run one chain plainly and several under vmap: a batch axis of one costs the blocked scan its lanes."""
+    if arguments[0].shape[0] == 1:
+        result = function(*(x[0] for x in arguments))
+        return jax.tree.map(lambda x: x[None], result)
+    return jax.vmap(function)(*arguments)

@@ -1,0 +1,73 @@
+"""Small Gaussian parts of any shape, loops included: one joint precision matrix, one Cholesky factor, exact."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from ngmp_kernels.families import AbstractFamily
+
+from .._expressions import Plane
+from ._base import GaussianExecutor, Piece, Solution, fill, potential
+from .linalg import dense_gaussian
+
+
+class DenseGaussian(GaussianExecutor):
+    """All variables of the part, flattened to M dimensions; every functional is a row (or block of rows) of J."""
+
+    name = "dense"
+
+    def __init__(self, sizes: dict[Plane, int], members: dict[Plane, np.ndarray], pieces: list[Piece], why: str):
+        self.members, self.pieces, self.why = members, pieces, why
+        self.start: dict[Plane, np.ndarray] = {}
+        total = 0
+        for plane, positions in members.items():
+            d = plane.event_shape[0] if plane.event_shape else 1
+            table = np.full(sizes[plane], -1)
+            table[positions] = total + d * np.arange(len(positions))
+            self.start[plane] = table
+            total += d * len(positions)
+        self.total = total
+        self.cost = f"O({total}^3)"
+
+    def _rows(self, piece: Piece, dtype) -> Float[Array, "n m M"]:
+        """The functionals of a piece as rows over the joint vector; m = 1 for scalar ones."""
+        m = piece.width or 1
+        out = jnp.zeros((piece.n, m, self.total), dtype)
+        at = np.arange(piece.n)[:, None, None], np.arange(m)[None, :, None]
+        for plane, positions, op, c in piece.links:
+            d = plane.event_shape[0] if plane.event_shape else 1
+            columns = self.start[plane][positions][:, None, None] + np.arange(d)
+            if op == "scale":
+                block = jnp.eye(m, d, dtype=dtype)[None] * (1.0 if c is None else jnp.asarray(c)[:, None, None])
+            else:
+                block = jnp.asarray(c).reshape(-1, m, d)
+            out = out.at[(*at, columns)].add(fill(block.astype(dtype), piece.n))
+        return out
+
+    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+        precision, linear, constant = 0.0, 0.0, 0.0
+        rows = []
+        for piece in self.pieces:
+            pot = potential(piece, leaves)
+            lam, h = (pot.precision[:, None, None], pot.linear[:, None]) if piece.width is None else pot[:2]
+            rows.append(self._rows(piece, h.dtype))
+            precision += jnp.einsum("nia,nij,njb->ab", rows[-1], lam, rows[-1])
+            linear += jnp.einsum("nia,ni->a", rows[-1], h)
+            constant += pot.constant
+        result = dense_gaussian(precision, linear)
+        functionals = {}
+        for piece, row in zip(self.pieces, rows, strict=True):
+            if piece.functional in requested and piece.width is None:
+                r = row[:, 0]
+                m, v = r @ result.mean + piece.offset, jnp.einsum("na,ab,nb->n", r, result.covariance, r)
+                functionals[piece.functional] = (piece.rows, m, v)
+        marginals = {}
+        for plane, positions in self.members.items():
+            at = self.start[plane][positions]
+            if not plane.event_shape:
+                marginals[plane] = (positions, result.mean[at], result.covariance[at, at])
+                continue
+            at = at[:, None] + np.arange(plane.event_shape[0])
+            marginals[plane] = (positions, result.mean[at], result.covariance[at[:, :, None], at[:, None, :]])
+        return Solution(result.log_partition + constant, result.proper, marginals, functionals)
+
+

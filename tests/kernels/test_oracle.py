@@ -1,0 +1,445 @@
+"""Every factor against brute force: dense trapezoid grids in numpy and the densities of scipy.stats.
+
+Nothing here calls our quadratures or projections except to judge them. A factor class without an oracle case, a
+reference density, reference moments or a bad example fails `test_complete`.
+"""
+
+import dataclasses
+import functools
+import zlib
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special as sp
+import scipy.stats as st
+
+from ngmp_kernels import ORACLE, AbstractConjugate, AbstractProjected, Quadrature, families, registered_factors
+from ngmp_kernels.bernoulli import BernoulliLogit, BernoulliPrior, BernoulliProbs
+from ngmp_kernels.beta import BetaPrior
+from ngmp_kernels.binomial import BinomialLogit, BinomialProbs
+from ngmp_kernels.categorical import CategoricalEmission, CategoricalPrior, CategoricalProbs, CategoricalTransition
+from ngmp_kernels.dirichlet import DirichletPrior
+from ngmp_kernels.gamma import GammaPrior
+from ngmp_kernels.generic import ConstantFactor, GenericFactor
+from ngmp_kernels.mv_normal import MvNormalNoise
+from ngmp_kernels.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.normal import NormalLogPrecision, NormalNoise, NormalPrecision
+from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.poisson import PoissonLog, PoissonRate
+from ngmp_kernels.student_t import StudentTNoise
+
+FACTORS = dict.fromkeys([*registered_factors(), GenericFactor])
+PROJECTED = [c for c in FACTORS if issubclass(c, AbstractProjected)]
+CONJUGATE = [c for c in FACTORS if issubclass(c, AbstractConjugate)]
+EDGES = [(c, j) for c in PROJECTED for j in range(2 if c in (NoisePrecision, NoiseLogPrecision, GenericFactor) else 1)]
+RULE = Quadrature()
+
+
+def _name(x):
+    return getattr(x, "__name__", str(x))
+
+
+@functools.cache
+def case(cls):
+    """The oracle case of a class, in the dtype of this process."""
+    key = jax.random.key(zlib.crc32(cls.__name__.encode()))
+    return ORACLE[cls](key, jnp.result_type(float))
+
+
+def tolerance(x64, double, single):
+    return double if x64 else single
+
+
+# -- the named distributions, from scipy ------------------------------------------------------------------------------
+
+
+def _nb(f, z):
+    mean, phi = np.exp(z), np.asarray(f.dispersion)
+    return st.nbinom(phi, phi / (phi + mean))
+
+
+def _mv_normal(f, r):
+    shape = r.shape[:-1]
+    precision = np.broadcast_to(f.precision, (*shape, *f.precision.shape[-2:])).reshape(-1, *f.precision.shape[-2:])
+    flat = r.reshape(-1, r.shape[-1])
+    logs = [
+        st.multivariate_normal(np.zeros(len(x)), np.linalg.inv(p)).logpdf(x)
+        for x, p in zip(flat, precision, strict=True)
+    ]
+    return np.reshape(logs, shape)
+
+
+def _dirichlet(f, p):
+    alpha = np.broadcast_to(np.asarray(f.concentration), p.shape)
+    flat = zip(p.reshape(-1, p.shape[-1]), alpha.reshape(-1, p.shape[-1]), strict=True)
+    return np.reshape([st.dirichlet(a).logpdf(x / x.sum()) for x, a in flat], p.shape[:-1])
+
+
+def _log_row(rows, k):
+    rows = np.broadcast_to(rows, (*k.shape, np.shape(rows)[-1]))
+    return np.take_along_axis(rows, k[..., None], -1)[..., 0]
+
+
+DENSITY = {
+    NormalNoise: lambda f, r: st.norm(0, np.asarray(f.precision) ** -0.5).logpdf(r),
+    NormalPrecision: lambda f, t: st.norm(f.mean, t**-0.5).logpdf(f.out),
+    NormalLogPrecision: lambda f, s: st.norm(f.mean, np.exp(-0.5 * s)).logpdf(f.out),
+    NoisePrecision: lambda f, r, t: st.norm(0, t**-0.5).logpdf(r),
+    NoiseLogPrecision: lambda f, r, s: st.norm(0, np.exp(-0.5 * s)).logpdf(r),
+    MvNormalNoise: _mv_normal,
+    GammaPrior: lambda f, t: st.gamma(f.concentration, scale=1 / np.asarray(f.rate)).logpdf(t),
+    BetaPrior: lambda f, p: st.beta(f.a, f.b).logpdf(p),
+    DirichletPrior: _dirichlet,
+    PoissonLog: lambda f, z: st.poisson(np.exp(z)).logpmf(f.counts),
+    PoissonRate: lambda f, t: st.poisson(t).logpmf(f.counts),
+    BernoulliLogit: lambda f, z: st.bernoulli(sp.expit(z)).logpmf(f.out),
+    BernoulliProbs: lambda f, p: st.bernoulli(p).logpmf(f.out),
+    BernoulliPrior: lambda f, b: st.bernoulli(sp.expit(np.asarray(f.logits))).logpmf(b),
+    BinomialLogit: lambda f, z: st.binom(f.trials, sp.expit(z)).logpmf(f.counts),
+    BinomialProbs: lambda f, p: st.binom(f.trials, p).logpmf(f.counts),
+    NegativeBinomialLog: lambda f, z: _nb(f, z).logpmf(f.counts),
+    StudentTNoise: lambda f, r: st.t(f.df, 0, f.scale).logpdf(r),
+    CategoricalPrior: lambda f, k: _log_row(f.log_probs, k),
+    CategoricalProbs: lambda f, p: np.log(np.sum(np.asarray(f.one_hot) * p, -1)),
+    CategoricalEmission: lambda f, z: _log_row(np.einsum("nkl,nl->nk", np.repeat(f.log_table, 4, 0), f.one_hot), z),
+    CategoricalTransition: None,  # test_transition
+    GenericFactor: lambda f, r, t: 0.5 * np.log(t) - 0.5 * t * (r - np.asarray(f.constants[0])) ** 2,
+    ConstantFactor: lambda f: np.asarray(f.value),
+}
+
+
+def _noise_moments(variance):
+    return lambda f, r, *s: (-r, np.broadcast_to(variance(f, *s), r.shape))
+
+
+def _categorical_moments(rows):
+    def moments(f, k):
+        p = np.exp(rows(f, k))
+        return p, p * (1 - p)
+
+    return moments
+
+
+def _stats(frozen):
+    return lambda f, z: (frozen(f, z).mean() + 0 * z, frozen(f, z).var() + 0 * z)
+
+
+MOMENTS = {
+    NormalNoise: _noise_moments(lambda f: 1 / np.asarray(f.precision)),
+    NormalPrecision: lambda f, t: (np.asarray(f.mean) + 0 * t, 1 / t),
+    NormalLogPrecision: lambda f, s: (np.asarray(f.mean) + 0 * s, np.exp(-s)),
+    NoisePrecision: _noise_moments(lambda f, t: 1 / t),
+    NoiseLogPrecision: _noise_moments(lambda f, s: np.exp(-s)),
+    MvNormalNoise: lambda f, r: (-r, np.diagonal(np.linalg.inv(f.precision), axis1=-2, axis2=-1) + 0 * r),
+    GammaPrior: _stats(lambda f, z: st.gamma(f.concentration, scale=1 / np.asarray(f.rate))),
+    BetaPrior: _stats(lambda f, z: st.beta(f.a, f.b)),
+    DirichletPrior: lambda f, p: (
+        np.stack([st.dirichlet(a).mean() for a in np.asarray(f.concentration)]) + 0 * p,
+        np.stack([st.dirichlet(a).var() for a in np.asarray(f.concentration)]) + 0 * p,
+    ),
+    PoissonLog: _stats(lambda f, z: st.poisson(np.exp(z))),
+    PoissonRate: _stats(lambda f, z: st.poisson(z)),
+    BernoulliLogit: _stats(lambda f, z: st.bernoulli(sp.expit(z))),
+    BernoulliProbs: _stats(lambda f, z: st.bernoulli(z)),
+    BernoulliPrior: _stats(lambda f, z: st.bernoulli(sp.expit(np.asarray(f.logits)))),
+    BinomialLogit: _stats(lambda f, z: st.binom(f.trials, sp.expit(z))),
+    BinomialProbs: _stats(lambda f, z: st.binom(f.trials, z)),
+    NegativeBinomialLog: _stats(_nb),
+    StudentTNoise: lambda f, r: (-r, st.t(f.df, 0, f.scale).var() + 0 * r),
+    CategoricalPrior: _categorical_moments(lambda f, k: np.broadcast_to(f.log_probs, (*k.shape, 3))),
+    CategoricalProbs: lambda f, p: (p, p * (1 - p)),
+    CategoricalEmission: _categorical_moments(lambda f, z: np.asarray(f.log_table)[0][z]),
+    CategoricalTransition: None,  # test_transition
+    GenericFactor: None,  # has no outcome
+    ConstantFactor: lambda f: (np.asarray(f.mean), np.asarray(f.variance)),
+}
+
+# Per class: fields to spoil, one at a time. The first factor of the batch is spoilt.
+BAD = {
+    NormalNoise: {"precision": [-1.0, np.nan, np.inf, 0.0]},
+    NormalPrecision: {"out": [np.nan], "mean": [np.inf]},
+    NormalLogPrecision: {"out": [np.nan], "mean": [np.inf]},
+    NoisePrecision: {},
+    NoiseLogPrecision: {},
+    MvNormalNoise: {"log_det": [np.nan, np.inf]},
+    GammaPrior: {"concentration": [0.0, -1.0], "rate": [0.0, np.nan, np.inf]},
+    BetaPrior: {"a": [0.0, np.nan], "b": [-1.0]},
+    DirichletPrior: {"concentration": [0.0, np.nan]},
+    PoissonLog: {"counts": [-1.0, 0.5, np.nan, np.inf]},
+    PoissonRate: {"counts": [-1.0, 0.5, np.nan, np.inf]},
+    BernoulliLogit: {"out": [2.0, 0.5, np.nan]},
+    BernoulliProbs: {"out": [2.0, 0.5, np.nan]},
+    BernoulliPrior: {"logits": [np.nan]},
+    BinomialLogit: {"counts": [-1.0, 8.0, 0.5], "trials": [-1.0, 7.5, np.inf]},
+    BinomialProbs: {"counts": [-1.0, 8.0, 0.5], "trials": [-1.0, 7.5, np.inf]},
+    NegativeBinomialLog: {"counts": [-1.0, 0.5, np.nan], "dispersion": [0.0, -1.0, np.inf]},
+    StudentTNoise: {"df": [0.0, np.nan], "scale": [0.0, -1.0, np.inf]},
+    CategoricalPrior: {"log_probs": [np.nan, 1.0]},
+    CategoricalProbs: {"one_hot": [0.0]},
+    CategoricalEmission: {"log_table": [np.nan, 1.0], "one_hot": [0.0]},
+    CategoricalTransition: {"log_table": [np.nan, 1.0]},
+    GenericFactor: {},
+    ConstantFactor: {},
+}
+
+
+def test_complete():
+    for table in (ORACLE, DENSITY, MOMENTS, BAD):
+        missing = [c.__name__ for c in FACTORS if c not in table]
+        assert not missing, f"no oracle case, reference density, moments or bad example for {missing}"
+    unknown = [c.__name__ for c in ORACLE if c not in FACTORS]
+    assert not unknown, f"oracle cases of factors that no signature lowers to: {unknown}"
+
+
+# -- brute force ------------------------------------------------------------------------------------------------------
+
+
+def grid(q, points=801):
+    """Nodes (G, n) that cover a member of a family, and log(q x spacing) at them, by scipy alone."""
+    u = np.linspace(-1.0, 1.0, points)[:, None]
+    if isinstance(q, families.Gaussian):
+        m, s = np.asarray(q.mean, float), np.sqrt(np.asarray(q.variance, float))
+        z = m + 14.0 * s * u
+        return z, st.norm(m, s).logpdf(z) + np.log(14.0 * s * (u[1] - u[0]))
+    a, b = np.asarray(q.concentration, float), np.asarray(q.rate, float)
+    low, high = sp.digamma(a) - np.log(b) - 45.0 / a, np.log((a + 60.0 + 12.0 * np.sqrt(a)) / b)
+    s = 0.5 * (low + high) + 0.5 * (high - low) * u
+    z = np.exp(s)
+    return z, st.gamma(a, scale=1 / b).logpdf(z) + s + np.log(0.5 * (high - low) * (u[1] - u[0]))
+
+
+def brute_log_message(factor, j, cavities, z):
+    """log of the integral of f times the other cavity, at z (Q, n)."""
+    density = DENSITY[type(factor)]
+    if len(factor.interfaces) == 1:
+        return density(factor, z)
+    other, log_mass = grid(cavities[1 - j])
+    arguments = (z[:, None], other[None]) if j == 0 else (other[None], z[:, None])
+    return sp.logsumexp(density(factor, *arguments) + log_mass[None], axis=1)
+
+
+def brute_projection(q, values, z, log_mass):
+    """F^-1 Cov[T, l] with both on the grid, in standardised statistics."""
+    w = np.exp(log_mass)
+    statistics = np.stack([z, z**2] if isinstance(q, families.Gaussian) else [np.log(z), z], -1)
+    centred = statistics - np.sum(w[..., None] * statistics, 0)
+    fisher = np.einsum("gn,gni,gnj->nij", w, centred, centred)
+    covariance = np.einsum("gn,gni,gn->ni", w, centred, values - np.sum(w * values, 0))
+    scale = np.sqrt(np.einsum("nii->ni", fisher))
+    correlation = fisher / scale[:, :, None] / scale[:, None, :]
+    return np.linalg.solve(correlation, (covariance / scale)[..., None])[..., 0] / scale
+
+
+def draws(marginals, size):
+    """Values from the marginals, (size, n, *event), by numpy; compiling jax's samplers would take longer."""
+    rng = np.random.default_rng(7)
+    dtype = jnp.result_type(float)
+
+    def draw(q):
+        shape = (size, *q.batch_shape)
+        match q:
+            case families.Gaussian():
+                return rng.normal(q.mean, np.sqrt(q.variance), shape)
+            case families.MvGaussian():
+                return np.asarray(q.mean) + rng.normal(size=(*shape, *q.event_shape))
+            case families.Gamma():
+                return rng.gamma(q.concentration, 1 / np.asarray(q.rate), shape)
+            case families.Beta():
+                return rng.beta(q.a, q.b, shape)
+            case families.Dirichlet():
+                gammas = rng.gamma(q.concentration, size=(*shape, *q.event_shape))
+                return gammas / gammas.sum(-1, keepdims=True)
+            case families.Bernoulli():
+                return rng.integers(0, 2, shape)
+            case families.Categorical():
+                return rng.integers(0, q.event_shape[0], shape)
+
+    values = [draw(q) for q in marginals]
+    return [jnp.asarray(z, dtype if z.dtype.kind == "f" else int) for z in values]
+
+
+def call(function, *arguments):
+    """Compiled as a whole but hardly optimised: the cheapest way to run something once."""
+    dynamic, static = eqx.partition((function, arguments), eqx.is_array)
+
+    def run(dynamic):
+        function, arguments = eqx.combine(dynamic, static)
+        return function(*arguments)
+
+    return jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(dynamic)
+
+
+# -- the tests --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.core32
+@pytest.mark.parametrize("cls", [c for c in FACTORS if DENSITY.get(c)], ids=_name)
+def test_density(cls, x64):
+    """log_density is that of the named distribution, constants included."""
+    factor, _, marginals = case(cls)
+    z = draws(marginals, 7)
+    expected = DENSITY[cls](factor, *(np.asarray(x) for x in z))
+    tol = tolerance(x64, 1e-10, 2e-5)
+    np.testing.assert_allclose(call(factor.log_density, *z), expected, rtol=tol, atol=tol)
+
+
+@pytest.mark.core32
+@pytest.mark.parametrize("cls", [c for c in CONJUGATE if c not in (CategoricalTransition, ConstantFactor)], ids=_name)
+def test_conjugate(cls, x64):
+    """log f(z) = eta . T(z) + log_scale exactly, in the declared family."""
+    factor, _, marginals = case(cls)
+    (z,) = draws(marginals, 7)
+    eta, log_scale = call(factor.message)
+    assert type(eta) is factor.families[0]
+    tol = tolerance(x64, 1e-12, 1e-5)
+    expected = call(factor.log_density, z)
+    actual = call(lambda: eta.dot(eta.statistics(z)) + log_scale)
+    np.testing.assert_allclose(actual, expected, rtol=tol, atol=tol)
+
+
+def test_constant():
+    factor, *_ = case(ConstantFactor)
+    eta, log_scale = factor.message()
+    assert eta is None
+    np.testing.assert_array_equal(log_scale, factor.log_density())
+
+
+def test_transition(x64):
+    """The joint factor: table and density agree for every pair of classes."""
+    factor, *_ = case(CategoricalTransition)
+    eta, log_scale = factor.message()
+    n, rows, columns = factor.log_table.shape
+    z, out = (jnp.broadcast_to(k.reshape(-1, 1), (rows * columns, n)) for k in jnp.indices((rows, columns)))
+    table = np.asarray(factor.log_table).transpose(1, 2, 0).reshape(-1, n)
+    np.testing.assert_array_equal(factor.log_density((z, out)), table)
+    np.testing.assert_array_equal(eta.eta1 + log_scale[:, None, None], factor.log_table)
+    mean, variance = factor.moments((z, out))
+    expected = np.exp(np.asarray(factor.log_table))[np.arange(n), np.asarray(z)]
+    np.testing.assert_allclose(mean, expected, rtol=1e-6)
+    np.testing.assert_allclose(variance, expected * (1 - expected), rtol=1e-5)
+
+
+@pytest.mark.core32
+@pytest.mark.parametrize(("cls", "j"), EDGES, ids=_name)
+def test_log_message(cls, j, x64):
+    """The exact log-message with its constant, at the marginal's centre and far in its tails."""
+    factor, cavities, marginals = case(cls)
+    z, log_mass = grid(marginals[j], 801)
+    inside = np.argsort(-log_mass, axis=0)[:: 40 if x64 else 60][:6]
+    z = np.take_along_axis(z, inside, 0)
+    expected = brute_log_message(factor, j, cavities, z)
+    tol = tolerance(x64, 1e-7, 1e-4)
+    actual = call(lambda z: factor.log_message(j, cavities)(z), jnp.asarray(z, jnp.result_type(float)))
+    np.testing.assert_allclose(actual, expected, rtol=tol, atol=tol)
+
+
+@pytest.mark.core32
+@pytest.mark.parametrize(("cls", "j"), EDGES, ids=_name)
+def test_project(cls, j, x64):
+    """project() is the gradient of E_q[l] in mean coordinates; expected_log_message is E_q[l]."""
+    factor, cavities, marginals = case(cls)
+    q = marginals[j]
+    z, log_mass = grid(q)
+    values = brute_log_message(factor, j, cavities, z)
+    expected = brute_projection(q, values, z, log_mass)
+    eta = call(factor.project, j, q, cavities, RULE)
+    assert type(eta) is type(q) and eta.batch_shape == q.batch_shape
+    tol = tolerance(x64, 1e-6, 2e-3)
+    np.testing.assert_allclose(np.stack(eta.natural, -1), expected, rtol=tol, atol=0.1 * tol)
+    mean = call(factor.expected_log_message, j, q, cavities, RULE)
+    np.testing.assert_allclose(mean, np.sum(np.exp(log_mass) * values, 0), rtol=tol, atol=0.1 * tol)
+
+
+@pytest.mark.parametrize("cls", [c for c in PROJECTED if (c, 1) in EDGES], ids=_name)
+def test_log_evidence(cls, x64):
+    factor, cavities, _ = case(cls)
+    z, log_mass = grid(cavities[0])
+    expected = sp.logsumexp(brute_log_message(factor, 0, cavities, z) + log_mass, axis=0)
+    np.testing.assert_allclose(call(factor.log_evidence, cavities, RULE), expected, rtol=tolerance(x64, 1e-7, 1e-4))
+
+
+@pytest.mark.parametrize("cls", [c for c in FACTORS if MOMENTS.get(c)], ids=_name)
+def test_moments(cls, x64):
+    factor, _, marginals = case(cls)
+    z = draws(marginals, 5)
+    expected = MOMENTS[cls](factor, *(np.asarray(x) for x in z))
+    for value, reference in zip(call(factor.moments, *z), expected, strict=True):
+        np.testing.assert_allclose(value, reference, rtol=tolerance(x64, 1e-10, 1e-4))
+
+
+@pytest.mark.parametrize("cls", list(FACTORS), ids=_name)
+def test_checks(cls):
+    """Sound factors pass every check; each spoilt field is flagged at the factor that is wrong."""
+    factor, *_ = case(cls)
+    assert all(bool(jnp.all(ok)) for ok in factor.checks().values())
+    for field, values in BAD[cls].items():
+        for bad in values:
+            array = np.array(getattr(factor, field))
+            array[0] = bad
+            checks = dataclasses.replace(factor, **{field: jnp.asarray(array)}).checks()
+            flagged = [np.atleast_1d(~np.asarray(ok)) for ok in checks.values()]
+            assert any(f[0] for f in flagged), (field, bad)
+            if array.shape[0] > 1:
+                assert not any(f[1:].any() for f in flagged), (field, bad)
+
+
+@pytest.mark.core32
+@pytest.mark.parametrize(("cls", "j"), EDGES, ids=_name)
+def test_finite_far_away(cls, j):
+    """No infinity or NaN in values and derivatives, however far the argument."""
+    factor, cavities, marginals = case(cls)
+    if issubclass(type(marginals[j]), families.Gamma):
+        z = jnp.array([1e-25, 1e-8, 1e8, 1e15])
+    else:
+        z = jnp.array([-1e4, -60.0, 0.0, 60.0, 1e4])
+    z = jnp.broadcast_to(z[:, None], (len(z), 4))
+    if cls is GenericFactor:
+        z = jnp.clip(z, -60.0, 60.0) if j == 0 else jnp.clip(z, 1e-8, 1e8)
+    message = factor.log_message(j, cavities)
+    value, slope = call(lambda z: jax.jvp(message, (z,), (jnp.ones_like(z),)), z)
+    assert jnp.all(jnp.isfinite(value))
+    assert jnp.all(jnp.isfinite(slope))
+
+
+@pytest.mark.parametrize(("cls", "j"), EDGES, ids=_name)
+def test_gradients_finite(cls, j):
+    """Gradients of the projection with respect to parameters, cavities and marginal are finite."""
+    factor, cavities, marginals = case(cls)
+
+    def total(factor, cavities, q):
+        eta = factor.project(j, q, cavities, RULE)
+        return sum(jnp.sum(x) for x in eta.natural) + jnp.sum(factor.expected_log_message(j, q, cavities, RULE))
+
+    arguments = (factor, cavities, marginals[j])
+    gradients = call(jax.grad(lambda a: total(*a)), arguments)
+    assert all(bool(jnp.all(jnp.isfinite(g))) for g in jax.tree.leaves(gradients))
+
+
+@pytest.mark.parametrize("cls", PROJECTED, ids=_name)
+def test_initial(cls):
+    """A starting marginal is proper, in the family of its interface, and of the size of the batch."""
+    factor, *_ = case(cls)
+    start = factor.initial()
+    assert len(start) == len(factor.interfaces)
+    for q, family in zip(start, factor.families, strict=True):
+        assert q is None or (type(q) is family and bool(jnp.all(q.is_proper())) and q.batch_shape == (4,))
+
+
+@pytest.mark.parametrize("cls", list(FACTORS), ids=_name)
+def test_jit_and_dtype(cls, x64):
+    """Factors can be made and used under jit; float32 stays float32 with x64 on."""
+    if not x64:
+        pytest.skip("needs two precisions in one process")
+
+    @jax.jit
+    def run():
+        factor, cavities, marginals = ORACLE[cls](jax.random.key(0), jnp.float32)
+        if isinstance(factor, AbstractConjugate):
+            return factor.message()
+        every = [(j, marginals[j], cavities, RULE) for j in range(len(marginals))]
+        return [(factor.project(*args), factor.expected_log_message(*args)) for args in every]
+
+    assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(run))} == {jnp.dtype("float32")}
