@@ -7,21 +7,24 @@ from typing import NamedTuple
 class Problem(NamedTuple):
     """One thing wrong with a declared model, in the words a user needs to mend it."""
 
-    site: str
+    site: str | None  # None: not at a site; `given` says where
     interface: str | None
     given: str
     works: str
 
     def __str__(self) -> str:
-        where = f"site '{self.site}'" + (f", {self.interface}" if self.interface else "")
-        return f"{where}: {self.given}. {self.works}"
+        where = ", ".join(part for part in (self.site and f"site '{self.site}'", self.interface) if part)
+        given, works = self.given.rstrip(". "), self.works.rstrip(". ")
+        works = f" {works[0].upper()}{works[1:]}." if works else ""
+        return (f"{where}: " if where else "") + f"{given}.{works}"
 
 
 class ModelError(ValueError):
     """A declared model that cannot be compiled; lists every problem of the pass that failed."""
 
     def __init__(self, problems: Sequence[Problem] | Problem):
-        self.problems = [problems] if isinstance(problems, Problem) else list(problems)
+        listed = [problems] if isinstance(problems, Problem) else problems
+        self.problems = list(dict.fromkeys(listed))  # a loop repeats its problems
         lines = [f"  {i + 1}. {problem}" for i, problem in enumerate(self.problems)]
         count = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
         super().__init__(f"the model cannot be compiled, {count}:\n" + "\n".join(lines))

@@ -38,6 +38,11 @@ class Input:
     def __jax_array__(self) -> jax.Array:
         return self.root[self.index] if self.index else self.root
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        del copy
+        # Without this method numpy would walk the object as a sequence and complain about that instead.
+        return np.asarray(self.__jax_array__(), dtype)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a scalar input")
@@ -72,8 +77,9 @@ class Input:
 
 def _forward(name: str):
     def method(self, *args):
+        if args and getattr(args[0], "is_expression", False):
+            return NotImplemented  # `y[k] * x` is the business of x, which keeps y[k] as it is
         args = [a.__jax_array__() if isinstance(a, Input) else a for a in args]
-        # The array's own method may return NotImplemented, which lets an expression's reflected one answer.
         return getattr(jnp.asarray(self.__jax_array__()), name)(*args)
 
     method.__name__ = name
@@ -111,3 +117,32 @@ def wrap(tree: Any) -> Any:
 def unwrap(x: Any) -> Any:
     """The array behind an `Input`; anything else unchanged."""
     return x.__jax_array__() if isinstance(x, Input) else x
+
+
+def is_array(x: Any) -> bool:
+    """Whether an object is a number or an array, wrapped or not."""
+    return isinstance(x, (int, float, Input, np.ndarray, np.generic)) or hasattr(x, "aval") or hasattr(x, "__jax_array__")
+
+
+def as_constant(value: Any) -> Any:
+    """A parameter, observation or mask as an array or number; lists become arrays, expressions are kept.
+
+    Raises TypeError, saying what was given, for anything that is neither.
+    """
+    if isinstance(value, (float, int, Input, jax.Array)) or getattr(value, "is_expression", False):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        if not (jnp.issubdtype(value.dtype, np.number) or value.dtype == bool):
+            raise TypeError(f"an array of dtype {value.dtype}")
+        return value
+    if isinstance(value, (list, tuple)):
+        items = [as_constant(v) for v in value]
+        if any(getattr(v, "is_expression", False) for v in items):
+            raise TypeError("a list of random variables")
+        if len({np.shape(v) for v in items}) > 1:
+            raise TypeError(f"a list of entries of unequal shapes {sorted({np.shape(v) for v in items})}")
+        static = all(isinstance(v, (float, int, np.ndarray, np.generic)) for v in items)
+        return np.asarray(items) if static else jnp.stack([jnp.asarray(unwrap(v)) for v in items])
+    if hasattr(value, "__jax_array__"):
+        return jnp.asarray(value)
+    raise TypeError(f"{value!r} ({type(value).__name__})")

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
+from ngmp_kernels.families import AbstractFamily
 
 from ._core import Leaves
 from ._emit import Map
@@ -34,37 +35,47 @@ class State(eqx.Module):
 
 
 class AdaptiveState(NamedTuple):
-    """Step size and last residual of every leaf element."""
+    """The damping of every leaf, and the gradients of the sweep before."""
 
     rate: Any
-    residual: Any
+    last: Any
 
 
-def adaptive(
-    grow: float = 1.2, shrink: float = 0.7, least: float = 0.02, most: float = 1.0
-) -> optax.GradientTransformation:
-    """The default solver: damping with one rate per leaf element, learnt from the sign of its residual.
+def _is_family(x: Any) -> bool:
+    return isinstance(x, AbstractFamily)
 
-    An element whose residual changes sign overshoots, so its rate is cut to the point where the secant through the
-    last two residuals vanishes; one whose residual keeps its sign grows its rate towards `most`.
+
+def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.GradientTransformation:
+    """The default solver: damping with a rate for every leaf, set by a secant through its last two residuals.
+
+    If the residual of a leaf behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with `rho = <r_t, r_{t-1}> / |r_{t-1}|^2`
+    the best rate is `1 / kappa = rate / (1 - rho)`: an overshooting leaf (rho < 0) is damped, a lagging one sped up. A rate
+    changes by at most the factors `cut` and `grow` a sweep and stays in [least, 1], so both natural parameters of
+    a leaf remain between their old values and their targets. There is nothing to tune.
     """
 
     def init(params: Any) -> AdaptiveState:
-        return AdaptiveState(jax.tree.map(jnp.ones_like, params), jax.tree.map(jnp.zeros_like, params))
+        rate = jax.tree.map(lambda q: jnp.ones(q.batch_shape, q.dtype), params, is_leaf=_is_family)
+        return AdaptiveState(rate, jax.tree.map(jnp.zeros_like, params))
+
+    def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
+        overlap, square = jnp.zeros_like(rate), jnp.zeros_like(rate)
+        for g, h, x in zip(*(jax.tree.leaves(t) for t in (gradient, last, eta)), strict=True):
+            # Residuals relative to the size of the parameter, which makes the two coordinates of a leaf comparable.
+            scale = jnp.abs(x) + jnp.abs(g) + jnp.abs(h) + jnp.finfo(x.dtype).tiny
+            g, h = g / scale, h / scale
+            event = tuple(range(rate.ndim, g.ndim))
+            overlap += jnp.sum(g * h, event)
+            square += jnp.sum(h * h, event)
+        known = square > 0
+        rho = overlap / jnp.where(known, square, 1)
+        factor = jnp.clip(1 / jnp.maximum(1 - rho, 0.1), cut, grow)
+        return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
 
     def update(updates: Any, state: AdaptiveState, params: Any = None) -> tuple[Any, AdaptiveState]:
-        del params
-
-        def rate(r: Array, last: Array, old: Array) -> Array:
-            change = last - r
-            secant = jnp.where(change != 0, last / jnp.where(change == 0, 1, change), 1.0)
-            flipped = r * last < 0
-            new = jnp.where(flipped, jnp.maximum(secant, shrink * 0.5), grow) * old
-            return jnp.clip(jnp.where(last == 0, old, new), least, most)
-
-        rates = jax.tree.map(rate, updates, state.residual, state.rate)
-        steps = jax.tree.map(lambda r, a: -a * r, updates, rates)
-        return steps, AdaptiveState(rates, updates)
+        rate = jax.tree.map(new_rate, updates, state.last, state.rate, params, is_leaf=_is_family)
+        steps = jax.tree.map(lambda g, a: -(g * a), updates, rate, is_leaf=_is_family)
+        return steps, AdaptiveState(rate, updates)
 
     return optax.GradientTransformation(init, update)
 

@@ -23,7 +23,7 @@ from .families import Bernoulli as BernoulliFamily
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gaussian, uniform
-from .special import safe_log
+from .special import log_probability, safe_log
 
 _BINARY = "outcomes must be 0 or 1"
 
@@ -101,7 +101,7 @@ def as_logits(probs: Any = None, logits: Any = None) -> Array:
     if logits is not None:
         return as_float(logits)
     p = as_float(probs)
-    return jnp.where((p >= 0.0) & (p <= 1.0), safe_log(p) - safe_log(1.0 - p), jnp.nan)
+    return log_probability(p) - log_probability(1.0 - p)
 
 
 def _lower_logit(out: Any, logits: Any) -> Lowered:

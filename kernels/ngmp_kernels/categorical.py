@@ -1,6 +1,6 @@
 """The categorical distribution: priors, emissions and transitions of discrete models, and Dirichlet data.
 
-Zero probabilities are read as the smallest normal number (see `special.safe_log`), so that logarithms stay finite.
+Logarithms of zero probabilities are large and finite (see `special.log_probability`).
 """
 
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from .families import Categorical as CategoricalFamily
 from .families import Dirichlet
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, uniform
-from .special import safe_log
+from .special import log_probability, safe_log
 
 
 class CategoricalPrior(AbstractConjugate):
@@ -152,8 +152,7 @@ def _log_rows(probs: Any = None, logits: Any = None) -> Array:
     """Log-probabilities of constants given either way; a negative probability gives NaN, which `checks` reports."""
     if logits is not None:
         return jax.nn.log_softmax(as_float(logits), axis=-1)
-    p = as_float(probs)
-    return jnp.where(p >= 0.0, safe_log(p), jnp.nan)
+    return log_probability(jnp.asarray(as_float(probs)))
 
 
 def _one_hot(out: Any, classes: int, dtype: Any = None) -> Array:

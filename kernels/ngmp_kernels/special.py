@@ -18,12 +18,18 @@ def safe_exp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
 
 
 def safe_log(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
-    """`log(x)` for x >= 0 with `log 0` read as the logarithm of the smallest normal number, so that 0 log 0 = 0.
-
-    Zeros are common in tables of probabilities; minus infinity there would turn into NaN in sums and gradients.
-    """
+    """`log(x)` for x >= 0, held at the logarithm of the smallest normal number, so that 0 log 0 = 0."""
     tiny = jnp.finfo(x.dtype).tiny
     return jnp.where(x > tiny, jnp.log(jnp.where(x > tiny, x, 1.0)), jnp.log(tiny).astype(x.dtype))
+
+
+def log_probability(p: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """`log(p)` of constants, with -10^4 for zero; NaN for a negative number.
+
+    Zeros are common in tables of probabilities. Minus infinity would turn into NaN in cavities and gradients; -10^4
+    has probability zero in either precision, and no ordinary evidence outweighs it.
+    """
+    return jnp.where(p > 0.0, jnp.log(jnp.where(p > 0.0, p, 1.0)), jnp.where(p == 0.0, -1e4, jnp.nan))
 
 
 def log_gamma_ratio(x: Float[Array, "*b"], d: Float[Array, "*b"] | float) -> Float[Array, "*b"]:

@@ -1,7 +1,9 @@
 """Products and positive-definite solves of stacks of small matrices.
 
 XLA on a CPU calls out to LAPACK for every factorisation, which costs more than the arithmetic of a matrix of order
-four or less. Up to `UNROLLED` the factorisation is therefore written out entry by entry, so that XLA fuses it.
+four or less. Up to order `UNROLLED` the factorisation is therefore written out entry by entry, so that XLA fuses it,
+and products are a broadcast and a sum up to an inner axis of `FUSED`. Measured inside a scan of 3 288 steps:
+order 2: 2.8 against 7.4 ms, order 4: 7 against 17 ms, order 6 (products only): 15 against 26 ms.
 """
 
 import jax
@@ -9,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 UNROLLED = 4
+FUSED = 12
 
 
 def transpose(matrix: Float[Array, "*b r c"]) -> Float[Array, "*b c r"]:
@@ -23,7 +26,7 @@ def symmetrise(matrix: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
 
 def multiply(left: Float[Array, "*b r k"], right: Float[Array, "*b k c"]) -> Float[Array, "*b r c"]:
     """Matrix product, as a fused broadcast and sum while the inner axis is short."""
-    if left.shape[-1] > UNROLLED:
+    if left.shape[-1] > FUSED:
         return left @ right
     return jnp.sum(left[..., :, :, None] * right[..., None, :, :], -2)
 

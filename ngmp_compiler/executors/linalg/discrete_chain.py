@@ -1,7 +1,10 @@
-"""Marginals of a discrete chain by the forward-backward recursion in the log domain.
+"""Marginals of a discrete chain by the forward-backward recursion.
 
 The probability is $p(x) \\propto \\exp\\{\\sum_k u_k(x_k) + \\sum_k l_k(x_k, x_{k+1})\\}$, with tables that may hold
 $-\\infty$ (forbidden states and transitions).
+
+The recursion stays in the log domain. Scaled probabilities are two to six times faster, but a state whose weight
+underflows is lost for good, and may be the only one that a later forbidden transition leaves possible.
 """
 
 from typing import NamedTuple
@@ -23,12 +26,18 @@ class DiscreteMarginals(NamedTuple):
 def discrete_chain(unary: Float[Array, "T K"], link: Float[Array, "steps K K"]) -> DiscreteMarginals:
     """Marginals, pair marginals and log-normaliser of the chain (see the module docstring).
 
+    With the messages $\\alpha_0 = \\beta_{T-1} = 0$ and
+    $$ \\alpha_{k+1}(j) = \\log\\sum_i e^{\\alpha_k(i) + u_k(i) + l_k(i,j)}, \\qquad
+       \\beta_k(i) = \\log\\sum_j e^{l_k(i,j) + u_{k+1}(j) + \\beta_{k+1}(j)}, $$
+    $\\log p(x_k) = \\alpha_k + u_k + \\beta_k - \\log Z$. Each step subtracts the largest entry, so that the messages
+    of a long chain keep their digits.
+
     Args:
         unary: log-potentials $u_k$.
         link: log-potentials $l_k$, row = $x_k$, column = $x_{k+1}$; T-1 leading entries, or one shared by all steps.
 
     Returns:
-        The marginals. `pair` costs nothing when unused under `jit`. If no path is possible, `log_partition` is
+        The marginals; `pair` costs nothing under `jit` when it is not used. If no path is possible, `log_partition` is
         $-\\infty$ and every probability is zero.
     """
     length, states = unary.shape
@@ -36,36 +45,41 @@ def discrete_chain(unary: Float[Array, "T K"], link: Float[Array, "steps K K"]) 
 
     def forward(alpha, step):
         unary, link = step
-        joint, scale = _normalise(alpha + unary, 0)
+        joint, scale = _shift(alpha + unary)
         return _log_sum_exp(joint[:, None] + link, 0), (joint, scale)
 
     def backward(beta, step):
         unary, link = step
-        joint, _ = _normalise(beta + unary, 0)
-        return _log_sum_exp(link + joint, 1), joint
+        joint, _ = _shift(beta + unary)
+        beta = _log_sum_exp(link + joint, 1)
+        return beta, (beta, joint)
 
     zero = jnp.zeros_like(unary[0])
-    alpha, (filtered, scales) = jax.lax.scan(forward, zero, (unary[:-1], link))
-    beta, smoothed = jax.lax.scan(backward, zero, (unary[1:], link), reverse=True)
-    last, scale = _normalise(alpha + unary[-1], 0)
-    pair = filtered[:, :, None] + link + smoothed[:, None, :]
-    pair, _ = _normalise(pair, (1, 2))
-    first, _ = _normalise(unary[0] + beta, 0)
-    log_probs = jnp.concatenate([first[None], _log_sum_exp(pair, 1)])
-    return DiscreteMarginals(jnp.exp(log_probs), log_probs, jnp.sum(scales) + scale, pair)
+    alpha, (past, scales) = jax.lax.scan(forward, zero, (unary[:-1], link))
+    _, (beta, future) = jax.lax.scan(backward, zero, (unary[1:], link), reverse=True)
+    last = alpha + unary[-1]
+    log_probs = _normalise(jnp.concatenate([past + beta, last[None]]), 1)
+    pair = _normalise(past[:, :, None] + link + future[:, None, :], (1, 2))
+    return DiscreteMarginals(jnp.exp(log_probs), log_probs, jnp.sum(scales) + _log_sum_exp(last, 0), pair)
+
+
+def _shift(message):
+    """Subtract the largest entry and return it; an impossible message ($-\\infty$ throughout) stays as it is."""
+    top = _finite(jax.lax.stop_gradient(jnp.max(message)))
+    return message - top, top
 
 
 def _log_sum_exp(value, axis):
     """Log-sum-exp whose value and gradient stay free of NaN when every entry is $-\\infty$."""
     top = jax.lax.stop_gradient(jnp.max(value, axis, keepdims=True))
-    top = jnp.where(jnp.isfinite(top), top, 0.0)
-    total = jnp.sum(jnp.exp(value - top), axis)
-    positive = total > 0
-    log_total = jnp.log(jnp.where(positive, total, 1.0))
-    return jnp.where(positive, log_total + jnp.squeeze(top, axis), -jnp.inf)
+    total = jnp.sum(jnp.exp(value - _finite(top)), axis)
+    # The largest term is one, so that the floor acts only on impossible tables: there log(1/2) - inf = -inf.
+    return jnp.log(jnp.maximum(total, 0.5)) + jnp.squeeze(top, axis)
 
 
 def _normalise(value, axis):
-    """Subtract the log-sum-exp over `axis`; an impossible table ($-\\infty$ throughout) stays as it is."""
-    total = _log_sum_exp(value, axis)
-    return value - jnp.expand_dims(jnp.where(jnp.isfinite(total), total, 0.0), axis), total
+    return value - _finite(jnp.expand_dims(_log_sum_exp(value, axis), axis))
+
+
+def _finite(value):
+    return jnp.where(value > -jnp.inf, value, 0.0)

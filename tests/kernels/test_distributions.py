@@ -1,0 +1,468 @@
+"""Declarations: constructors, signatures and what they lower to, with stand-ins for the compiler's expressions."""
+
+import timeit
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special as sp
+import scipy.stats as st
+
+from ngmp_kernels import (
+    REGISTRY,
+    Bernoulli,
+    Beta,
+    Binomial,
+    Categorical,
+    Delta,
+    Dirichlet,
+    Distribution,
+    Gamma,
+    GenericDensity,
+    GenericFactor,
+    MvNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    Quadrature,
+    StudentT,
+    families,
+    register,
+)
+from ngmp_kernels.distribution import Signature
+from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.special import log_binomial, log_gamma_ratio
+
+
+class Expression:
+    """A stand-in for the compiler's expressions: records the arithmetic done on it."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, text, kind="gaussian", shape=(4,)):
+        self.text, self.kind, self.shape = text, kind, shape
+
+    def _make(self, text):
+        return Expression(text, self.kind, self.shape)
+
+    def __sub__(self, other):
+        return self._make(f"({self.text} - {getattr(other, 'text', 'c')})")
+
+    def __rsub__(self, other):
+        return self._make(f"(c - {self.text})")
+
+    def __mul__(self, c):
+        return self._make(f"{c}*{self.text}")
+
+    __rmul__ = __mul__
+
+
+class Take:
+    kind = "take(categorical)"
+
+    def __init__(self, table):
+        self.table, self.index = table, Expression("z", "categorical")
+
+
+def lower(distribution, out):
+    """What the compiler does: the first signature that fits, with the kinds of the arguments."""
+    given = {"out": out, **distribution.arguments}
+    kinds = {name: getattr(value, "kind", "constant") for name, value in given.items()}
+    for signature in distribution.signatures:
+        if set(signature.arguments) == set(kinds) and all(kinds[k] in v for k, v in signature.arguments.items()):
+            break
+    else:
+        raise LookupError(f"no signature of {type(distribution).__name__} for {kinds}")
+    stacked = {k: v if isinstance(v, (Expression, Take)) else jnp.atleast_1d(v) for k, v in given.items()}
+    lowered = signature.lower(**stacked)
+    assert type(lowered.factor) is signature.factor
+    assert len(lowered.interfaces) == len(lowered.factor.interfaces)
+    return lowered
+
+
+X = Expression("x")
+G = Expression("g", "exp(gaussian)")
+TAU = Expression("tau", "gamma")
+P = Expression("p", "beta")
+
+
+# -- declarations -----------------------------------------------------------------------------------------------------
+
+
+def test_registry():
+    names = "Normal MvNormal Gamma Beta Dirichlet Poisson Bernoulli Binomial NegativeBinomial StudentT Categorical"
+    assert set(REGISTRY) == set(names.split())
+    with pytest.raises(ValueError, match="registered already"):
+        register(Normal)
+
+
+@pytest.mark.parametrize("cls", REGISTRY.values(), ids=REGISTRY)
+def test_signatures(cls):
+    """Every signature names the outcome and arguments whose event axes are declared."""
+    assert issubclass(cls, Distribution) and cls.__slots__ == ()
+    for signature in cls.signatures:
+        assert isinstance(signature, Signature)
+        assert "out" in signature.arguments
+        assert set(signature.arguments) <= set(cls.event_ndims)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Normal(0.0), ["variance=", "precision=", "std=", "none"]),
+        (lambda: Normal(0.0, variance=1.0, std=1.0), ["got variance= and std="]),
+        (lambda: MvNormal(np.zeros(2)), ["covariance=", "precision="]),
+        (lambda: MvNormal(np.zeros(2), covariance=1.0, precision=1.0), ["got covariance= and precision="]),
+        (lambda: Gamma(2.0), ["rate=", "scale="]),
+        (lambda: Gamma(2.0, rate=1.0, scale=1.0), ["got rate= and scale="]),
+        (lambda: Bernoulli(), ["probs=", "logits="]),
+        (lambda: Binomial(3, probs=0.5, logits=0.0), ["got probs= and logits="]),
+        (lambda: Categorical(), ["probs=", "logits="]),
+        (lambda: StudentT(3.0, 0.0), ["scale"]),
+        (lambda: NegativeBinomial(mean=1.0), ["dispersion"]),
+        (lambda: Normal(0.0, 1.0), ["positional"]),
+        (lambda: Gamma(1.0, 1.0), ["positional"]),
+    ],
+)
+def test_scale_given_once(make, words):
+    with pytest.raises(TypeError) as error:
+        make()
+    assert all(word in str(error.value) for word in words)
+
+
+def test_contract_keywords():
+    assert Gamma(shape=2.0, rate=1.0).arguments == {"shape": 2.0, "rate": 1.0}
+    assert Normal(mean=X, precision=TAU).arguments == {"mean": X, "precision": TAU}
+    assert repr(Beta(1, b=2)) == "Beta(a=1, b=2)"
+    assert Poisson(rate=1.0).key == Poisson(2.0).key != Beta(1.0, 1.0).key
+
+
+def test_declaration_is_cheap():
+    """A Python loop over ten thousand data declares as many distributions: microseconds each, no arrays made."""
+    for make in (lambda: Normal(X, variance=0.1), lambda: Poisson(G), lambda: Categorical(probs=P)):
+        seconds = min(timeit.repeat(make, number=1000, repeat=5)) / 1000
+        assert seconds < 5e-6
+    assert Normal(X, variance=0.1).arguments["variance"] == 0.1
+
+
+# -- lowering ---------------------------------------------------------------------------------------------------------
+
+
+def test_normal_signatures():
+    lowered = {
+        "noise": lower(Normal(X, variance=0.5), Expression("y")),
+        "data": lower(Normal(X, std=2.0), 1.0),
+        "constants": lower(Normal(1.0, precision=2.0), 3.0),
+        "tau": lower(Normal(1.0, precision=TAU), 3.0),
+        "r, tau": lower(Normal(X, precision=TAU), 3.0),
+        "s": lower(Normal(1.0, variance=G), 3.0),
+        "r, s": lower(Normal(X, std=G), Expression("y")),
+    }
+    texts = {k: [getattr(i, "text", "array") for i in v.interfaces] for k, v in lowered.items()}
+    assert texts == {
+        "noise": ["(y - x)"],
+        "data": ["(c - x)"],
+        "constants": ["array"],
+        "tau": ["tau"],
+        "r, tau": ["(c - x)", "tau"],
+        "s": ["-1.0*g"],
+        "r, s": ["(y - x)", "-2.0*g"],
+    }
+    assert lower(Normal(X, precision=G), 1.0).interfaces[1] is G
+    np.testing.assert_allclose(lowered["noise"].factor.precision, 2.0)
+    np.testing.assert_allclose(lowered["data"].factor.precision, 0.25)
+    np.testing.assert_allclose(lowered["constants"].interfaces[0], 2.0)
+
+
+@pytest.mark.parametrize("scale", ["variance", "precision", "std"])
+def test_bad_scales_are_reported(scale):
+    """A negative std is not squared away, and a zero warns nobody but the check."""
+    for bad in (-1.0, 0.0):
+        for wrap in (jnp.asarray, np.asarray):
+            signature = next(s for s in Normal.signatures if scale in s.arguments)
+            factor = signature.lower(out=X, mean=wrap([0.0]), **{scale: wrap([bad])}).factor
+            (ok,) = factor.checks().values()
+            assert not bool(ok[0])
+
+
+def test_numpy_stays_known_while_compiling():
+    """Under jit, checks on numpy constants can be evaluated at once."""
+
+    @jax.jit
+    def run(y):
+        factor = Normal.signatures[1].lower(out=y, mean=np.zeros(1), variance=np.array([-1.0])).factor
+        with jax.ensure_compile_time_eval():
+            (ok,) = factor.checks().values()
+            assert not bool(ok[0])
+        return factor.log_density(y)
+
+    run(jnp.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("declare", "out", "frozen"),
+    [
+        (lambda: Gamma(2.5, rate=np.array([1.0, 3.0])), [0.7, 2.0], st.gamma(2.5, scale=1 / np.array([1.0, 3.0]))),
+        (lambda: Gamma(2.5, scale=2.0), [0.7, 2.0], st.gamma(2.5, scale=2.0)),
+        (lambda: Beta(2.0, 0.5), [0.1, 0.9], st.beta(2.0, 0.5)),
+        (lambda: Poisson(np.array([0.5, 4.0, 0.0])), [0, 7, 0], st.poisson([0.5, 4.0, 0.0])),
+        (lambda: Bernoulli(probs=0.3), [0, 1], st.bernoulli(0.3)),
+        (lambda: Bernoulli(logits=0.3), [0, 1], st.bernoulli(sp.expit(0.3))),
+        (lambda: Binomial(5, probs=0.3), [0, 2, 5], st.binom(5, 0.3)),
+        (lambda: Binomial(np.array([5, 6, 7]), logits=0.3), [0, 2, 7], st.binom([5, 6, 7], sp.expit(0.3))),
+        (lambda: NegativeBinomial(mean=3.0, dispersion=2.0), [0, 2, 9], st.nbinom(2.0, 0.4)),
+        (lambda: StudentT(4.0, 1.0, scale=2.0), [0.0, 9.0], st.t(4.0, 1.0, 2.0)),
+    ],
+)
+def test_constants_against_scipy(declare, out, frozen, x64):
+    """With constants everywhere a factor is a number, predicts its outcome, and accepts sound data."""
+    factor, interfaces = lower(declare(), np.asarray(out))
+    assert interfaces == ()
+    logs = frozen.logpmf(out) if hasattr(frozen, "logpmf") else frozen.logpdf(out)
+    tol = 1e-10 if x64 else 1e-5
+    np.testing.assert_allclose(factor.message()[1], logs, rtol=tol, atol=tol)
+    mean, variance = factor.moments()
+    np.testing.assert_allclose(mean, np.broadcast_to(frozen.mean(), np.shape(out)), rtol=tol)
+    np.testing.assert_allclose(variance, np.broadcast_to(frozen.var(), np.shape(out)), rtol=tol)
+    assert all(bool(jnp.all(ok)) for ok in factor.checks().values())
+
+
+def test_constant_vectors_against_scipy(x64):
+    alpha, p = np.array([1.0, 2.0, 3.5]), np.array([0.2, 0.3, 0.5])
+    factor, _ = Dirichlet.signatures[1].lower(out=jnp.asarray(p[None]), concentration=jnp.asarray(alpha[None]))
+    np.testing.assert_allclose(factor.value, st.dirichlet(alpha).logpdf(p), rtol=1e-5)
+    assert all(bool(jnp.all(ok)) for ok in factor.checks().values())
+    (signature,) = [s for s in Categorical.signatures if s.arguments.get("probs") == s.arguments["out"] == {"constant"}]
+    factor, _ = signature.lower(out=jnp.array([2.0, 0.0]), probs=jnp.asarray(p[None]))
+    np.testing.assert_allclose(factor.value, np.log([0.5, 0.2]), rtol=1e-6)
+    np.testing.assert_allclose(factor.mean, np.stack([p, p]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("declare", "bad"),
+    [
+        (lambda: Gamma(1.0, rate=1.0), -1.0),
+        (lambda: Beta(1.0, 1.0), 1.5),
+        (lambda: Poisson(1.0), 0.5),
+        (lambda: Poisson(-1.0), 0),
+        (lambda: Bernoulli(probs=1.2), 1),
+        (lambda: Bernoulli(probs=0.2), 2),
+        (lambda: Binomial(3, probs=0.2), 4),
+        (lambda: NegativeBinomial(mean=-1.0, dispersion=1.0), 0),
+        (lambda: StudentT(0.0, 0.0, scale=1.0), 0.0),
+    ],
+)
+def test_bad_constants_are_reported(declare, bad):
+    checks = lower(declare(), bad).factor.checks()
+    assert not all(bool(jnp.all(ok)) for ok in checks.values())
+
+
+@pytest.mark.parametrize("name", ["covariance", "precision"])
+def test_mv_normal(name, x64):
+    """Scalar, vector and matrix scales, against scipy; wrong shapes are refused."""
+    r = np.array([[0.3, -1.0, 2.0]])
+    root = np.array([[1.0, 0.0, 0.0], [0.5, 2.0, 0.0], [-0.3, 0.2, 0.7]])
+    signature = next(s for s in MvNormal.signatures if name in s.arguments)
+    for scale in (np.array(2.0), np.array([1.0, 2.0, 3.0]), root @ root.T):
+        given = jnp.asarray(scale)[None]
+        factor, (residual,) = signature.lower(out=jnp.asarray(r) + 1.0, mean=jnp.ones((1, 3)), **{name: given})
+        full = scale * np.eye(3) if scale.ndim < 2 else scale
+        full = full if name == "covariance" else np.linalg.inv(full)
+        expected = st.multivariate_normal(np.zeros(3), full)
+        tol = 1e-10 if x64 else 1e-5
+        np.testing.assert_allclose(factor.log_density(residual), expected.logpdf(r[0]), rtol=tol)
+        np.testing.assert_allclose(factor.moments(-residual)[1][0], np.diag(full), rtol=10 * tol)
+        assert bool(jnp.all(next(iter(factor.checks().values()))))
+    for indefinite in (-jnp.ones(1), jnp.array([[1.0, -1.0, 1.0]]), -jnp.eye(3)[None]):
+        factor, _ = signature.lower(out=jnp.asarray(r), mean=jnp.ones((1, 3)), **{name: indefinite})
+        assert not bool(next(iter(factor.checks().values()))[0])
+    with pytest.raises(ValueError, match="a vector of 3"):
+        signature.lower(out=jnp.asarray(r), mean=jnp.ones((1, 3)), **{name: jnp.ones((1, 4))})
+
+
+def test_links_and_conjugate_partners():
+    """Interfaces of the likelihoods are the variables themselves."""
+    assert lower(Poisson(G), np.array([1, 2])).interfaces == (G,)
+    assert lower(Poisson(TAU), np.array([1, 2])).interfaces == (TAU,)
+    assert lower(NegativeBinomial(mean=G, dispersion=2.0), np.array([1])).interfaces == (G,)
+    assert lower(Bernoulli(logits=X), np.array([True, False])).interfaces == (X,)
+    assert lower(Bernoulli(probs=P), np.array([1, 0])).interfaces == (P,)
+    assert lower(Binomial(3, logits=X), np.array([1, 0])).interfaces == (X,)
+    assert lower(Binomial(3, probs=P), np.array([1, 0])).interfaces == (P,)
+    assert lower(StudentT(3.0, X, scale=1.0), 2.0).interfaces[0].text == "(c - x)"
+    b = Expression("b", "bernoulli")
+    assert lower(Bernoulli(probs=0.5), b).interfaces == (b,)
+    for distribution, kind in ((Gamma(1.0, rate=2.0), "gamma"), (Beta(1.0, 1.0), "beta")):
+        out = Expression("v", kind)
+        assert lower(distribution, out).interfaces == (out,)
+    with pytest.raises(LookupError):
+        lower(Poisson(X), np.array([1]))
+
+
+def test_categorical(x64):
+    table = jnp.array([[[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]])
+    z, out = Expression("z", "categorical"), Expression("k", "categorical")
+    take = Take(table)
+    take.index = z
+    factor, interfaces = lower(Categorical(probs=take), out)
+    assert interfaces == ((z, out),)
+    assert factor.message()[0].eta1.shape == (1, 2, 3)
+    assert bool(jnp.all(jnp.isfinite(factor.message()[0].eta1)))  # structural zeros too
+    factor, interfaces = lower(Categorical(probs=take), np.array([0, 2, 1]))
+    assert interfaces == (z,)
+    np.testing.assert_allclose(jnp.exp(factor.message()[0].eta1), [[0.9, 0.2], [0.0, 0.5], [0.1, 0.3]], rtol=1e-6)
+    assert all(bool(jnp.all(ok)) for ok in factor.checks().values())
+    # Logits of a table are normalised row by row.
+    logits = Take(jnp.log(table + 1e-3) + 5.0)
+    factor, _ = lower(Categorical(logits=logits), out)
+    np.testing.assert_allclose(jnp.exp(factor.log_table).sum(-1), 1.0, rtol=1e-6)
+    probs = Expression("p", "dirichlet", (3,))
+    factor, interfaces = lower(Categorical(probs=probs), np.array([0.0, 2.0, 3.0, 0.5]))
+    assert interfaces == (probs,)
+    (ok,) = factor.checks().values()
+    np.testing.assert_array_equal(ok, [True, True, False, False])
+
+
+def test_placeholders_are_valid():
+    """The outcome put where data are masked passes the checks of the data."""
+    for distribution in (
+        Gamma(1.0, rate=1.0),
+        Beta(1.0, 1.0),
+        Poisson(1.0),
+        Bernoulli(probs=0.5),
+        Binomial(3, probs=0.5),
+        NegativeBinomial(mean=1.0, dispersion=1.0),
+        StudentT(3.0, 0.0, scale=1.0),
+    ):
+        factor = lower(distribution, distribution.placeholder).factor
+        assert all(bool(jnp.all(ok)) for ok in factor.checks().values())
+        assert bool(jnp.isfinite(factor.value[0]))
+
+
+# -- any log-density --------------------------------------------------------------------------------------------------
+
+
+def test_generic_density_order():
+    """Arguments reach the function in the order of declaration, whichever of them are constants."""
+
+    class Variable:
+        shape = (4,)
+
+        class plane:
+            family = families.Gamma
+
+    tau, y = Variable(), jnp.arange(4.0)
+    density = GenericDensity(lambda y, x, c, t: y + 10 * x + 100 * c + 1000 * t, (y, X, jnp.array([2.0]), tau))
+    (signature,) = density.signatures
+    factor, interfaces = signature.lower(**{k: v for k, v in density.arguments.items()})
+    assert interfaces == (X, tau) and factor.families == (families.Gaussian, families.Gamma)
+    np.testing.assert_allclose(factor.log_density(jnp.ones((5, 1, 4)), jnp.full((3, 4), 3.0))[2, 1], y + 3210.0)
+
+
+def test_generic_density_key():
+    """Loops group: lambdas of equal code are one factor, closures are not."""
+    keys = [GenericDensity(lambda x: -(x**2), (X,)).key for _ in range(2)]
+    assert keys[0] == keys[1]
+    closures = [GenericDensity(lambda x: -(k * x**2), (X,)).key for k in range(2)]  # noqa: B023
+    assert closures[0] != closures[1]
+
+
+def test_generic_factor_structure():
+    with pytest.raises(ValueError, match="one to three"):
+        GenericFactor(lambda: 0.0, (), ())
+    with pytest.raises(ValueError, match="Dirichlet"):
+        GenericFactor(lambda p: 0.0, (), (families.Dirichlet,))
+    with pytest.raises(ValueError, match="scalar"):
+        GenericFactor(lambda x: jnp.stack([x, x]), (), (families.Gaussian,)).log_density(jnp.ones((2, 4)))
+
+
+def test_generic_factor_three_variables(x64):
+    """Two cavities integrated out: a sum of Gaussians is Gaussian, and a switch mixes them."""
+    x = families.Gaussian.from_mean_variance(jnp.array([0.5, 1.0]), jnp.array([0.2, 0.3]))
+    b = families.Bernoulli.from_probs(jnp.array([0.3, 0.6]))
+
+    def log_density(out, x, b):
+        return -0.5 * (out - x - 2.0 * b) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+
+    factor = GenericFactor(log_density, (), (families.Gaussian, families.Gaussian, families.Bernoulli))
+    z = jnp.linspace(-2.0, 4.0, 6)[:, None] * jnp.ones(2)
+    m, s, p = np.asarray(x.mean), np.sqrt(1 + np.asarray(x.variance)), np.asarray(b.probs)
+    expected = np.log((1 - p) * st.norm(m, s).pdf(z) + p * st.norm(m + 2, s).pdf(z))
+    np.testing.assert_allclose(factor.log_message(0, (None, x, b))(z), expected, rtol=1e-10 if x64 else 1e-4)
+
+
+# -- numerics ---------------------------------------------------------------------------------------------------------
+
+
+def test_log_gamma_ratio(x64):
+    x, d = (a.ravel() for a in np.meshgrid([1e-3, 0.5, 3.0, 60.0], [0.0, 0.5, 2.0, 30.0]))
+    expected = sp.gammaln(x + d) - sp.gammaln(x)
+    tol = 1e-12 if x64 else 1e-5
+    np.testing.assert_allclose(log_gamma_ratio(jnp.asarray(x), jnp.asarray(d)), expected, rtol=tol, atol=tol)
+    large = log_gamma_ratio(jnp.float32(1e6), 0.5)  # where the difference of two float32 log-gammas has no digit
+    np.testing.assert_allclose(large, 0.5 * np.log(1e6) - 1.25e-7, rtol=1e-6)
+    np.testing.assert_allclose(log_binomial(jnp.array([10.0]), jnp.array([3.0])), np.log(120.0), rtol=1e-6)
+
+
+def test_negative_binomial_tends_to_poisson():
+    z, y = jnp.array([-1.0, 0.0, 3.0]), np.array([0, 2, 25])
+    poisson = lower(Poisson(G), y).factor
+    near = lower(NegativeBinomial(mean=G, dispersion=np.float32(1e7)), y).factor
+    np.testing.assert_allclose(near.log_density(z), poisson.log_density(z), rtol=2e-5, atol=2e-5)
+
+
+def test_scale_mixture_is_accurate_for_wide_cavities(x64):
+    """Nodes at the mode of the integrand: a log-precision known to +-1 gives ten digits, not five."""
+    if not x64:
+        pytest.skip("a statement on float64")
+    cavity = families.Gaussian.from_mean_variance(jnp.zeros(1), jnp.ones(1))
+    r = jnp.array([[0.0], [0.5], [3.0], [10.0]])
+    s = np.linspace(-14.0, 14.0, 4001)
+    logs = st.norm(0, np.exp(-0.5 * s)).logpdf(np.asarray(r)) + st.norm.logpdf(s) + np.log(s[1] - s[0])
+    exact = sp.logsumexp(logs, axis=1, keepdims=True)
+    error = {c: np.abs(NoiseLogPrecision(centred=c).log_message(0, (None, cavity))(r) - exact) for c in (True, False)}
+    assert np.max(error[True]) < 1e-9
+    assert np.max(error[False]) > 1e-6
+
+
+def test_derivatives_do_not_see_the_nodes(x64):
+    """Gradients of the scale mixture, in its argument and in the cavity, against finite differences."""
+    if not x64:
+        pytest.skip("finite differences need float64")
+    factor = NoiseLogPrecision()
+
+    @jax.jit
+    def total(r, m, v):
+        return jnp.sum(factor.log_message(0, (None, families.Gaussian.from_mean_variance(m, v)))(r))
+
+    arguments = (jnp.array([[0.3], [2.0]]), jnp.array([0.2]), jnp.array([0.6]))
+    gradients = jax.grad(total, argnums=(0, 1, 2))(*arguments)
+    for i, g in enumerate(gradients):
+        step = 1e-5
+        up, down = (total(*(a + s * step * (k == i) for k, a in enumerate(arguments))) for s in (1, -1))
+        np.testing.assert_allclose(jnp.sum(g), (up - down) / (2 * step), rtol=1e-7)
+
+
+@pytest.mark.core32
+@pytest.mark.parametrize("dtype", [jnp.float32, None])
+def test_extremes_stay_finite(dtype):
+    """Marginals far too wide, precisions tiny or huge: finite targets in float32 as well."""
+    dtype = dtype or jnp.result_type(float)
+    wide = families.Gaussian.from_mean_variance(jnp.array([0.0, 5.0], dtype), jnp.array([400.0, 1e-6], dtype))
+    gamma = families.Gamma.from_concentration_rate(jnp.array([0.3, 1e6], dtype), jnp.array([10.0, 1e-3], dtype))
+    y = jnp.array([0.0, 1.0], dtype)
+
+    def run():
+        for distribution in (Poisson(G), Bernoulli(logits=X), Binomial(jnp.asarray(3, dtype), logits=X)):
+            factor = lower(distribution, y).factor
+            yield from (factor.project(0, wide, (None,), rule) for rule in (Quadrature(), Delta()))
+        for factor, q in ((NoisePrecision(), gamma), (NoiseLogPrecision(), wide)):
+            for j, marginal in enumerate((wide, q)):
+                yield factor.project(j, marginal, (wide, q), Quadrature())
+                yield factor.expected_log_message(j, marginal, (wide, q), Quadrature())
+            yield factor.log_evidence((wide, q), Quadrature())
+
+    for value in jax.tree.leaves(jax.jit(lambda: list(run()))()):
+        assert bool(jnp.all(jnp.isfinite(value)))
+        assert value.dtype == dtype

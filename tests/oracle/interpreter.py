@@ -1,0 +1,259 @@
+r"""The slow interpreter: natural-gradient message passing, factor by factor, in numpy.
+
+A model is traced with concrete inputs, every site is expanded to single factors, and the fixed point is iterated:
+
+- the conjugate core is one dense Gaussian over all Gaussian dimensions, one sum per Gamma, Beta, Dirichlet or Bernoulli
+  variable, and one table over all joint states of the categorical ones;
+- every other factor sends $\eta^* = F^{-1} Cov_q[T, \ell]$, its exact log-message integrated and projected on dense grids;
+- leaves move by damped Jacobi steps, shortened while a marginal would be improper.
+
+The free energy is the formula in the docstring of `ngmp_compiler._emit`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ngmp_compiler._declare import Graph, trace
+
+from .elements import Cell, Coordinates, Interface, Linear, elements
+from .factors import Conjugate, Constant, Noise, Pair, Projected, understand
+from .grids import grid, log_partition, mean_parameters, project, proper
+
+Leaves = dict[tuple[int, int], np.ndarray]  # by factor and interface
+
+
+class Core(NamedTuple):
+    """The surrogate under the current leaves: a Gaussian (mean, covariance), natural parameters of every cell."""
+
+    log_partition: float
+    mean: np.ndarray
+    covariance: np.ndarray
+    cells: dict[Cell, np.ndarray]
+
+
+class Improper(Exception):
+    """A marginal, or a cavity that a message needs, is no density."""
+
+
+class Interpretation(NamedTuple):
+    """Fixed point of a model; `marginals[name]` is a dictionary of arrays of the variable's shape."""
+
+    marginals: dict[str, dict[str, np.ndarray]]
+    free_energy: float
+    residual: float
+    sweeps: int
+
+
+class Interpreter:
+    """A model with concrete inputs, expanded to single factors."""
+
+    def __init__(self, graph: Graph, points: int = 201):
+        self.graph, self.points = graph, points
+        self.coordinates = Coordinates(graph)
+        self.factors = [understand(e) for e in elements(graph, self.coordinates)]
+        self.projected = {a: f for a, f in enumerate(self.factors) if isinstance(f, Projected)}
+        self.cells = [Cell(p, i) for p, n in graph.sizes.items() for i in range(n) if (p, i) not in self.coordinates.start]
+
+    # -- the conjugate core -------------------------------------------------------------------------------------------
+
+    def core(self, leaves: Leaves) -> Core:
+        size = self.coordinates.size
+        precision, linear, constant = np.zeros((size, size)), np.zeros(size), 0.0
+        totals = {c: np.zeros(_length(c)) for c in self.cells}
+        pairs = []
+        for a, f in enumerate(self.factors):
+            if isinstance(f, Noise):
+                rows, offset, _ = f.residual
+                precision += rows.T @ f.precision @ rows
+                linear -= rows.T @ f.precision @ offset
+                constant += 0.5 * np.linalg.slogdet(f.precision / (2 * np.pi))[1] - 0.5 * offset @ f.precision @ offset
+            elif isinstance(f, Conjugate):
+                totals[f.cell] = totals[f.cell] + f.eta
+                constant += f.log_scale
+            elif isinstance(f, Pair):
+                pairs.append(f)
+            elif isinstance(f, Constant):
+                constant += f.value
+            else:
+                for j, interface in enumerate(f.interfaces):
+                    eta = leaves[a, j]
+                    if isinstance(interface, Cell):
+                        totals[interface] = totals[interface] + eta
+                        continue
+                    row, c = interface.rows[0], interface.offset[0]
+                    precision += -2 * eta[1] * np.outer(row, row)
+                    linear += (eta[0] + 2 * eta[1] * c) * row
+                    constant += eta[0] * c + eta[1] * c**2
+        mean, covariance, log_z = _gaussian(precision, linear)
+        cells, discrete = _enumerate(totals, pairs)
+        for cell, eta in totals.items():
+            if cell.family == "Categorical":
+                continue
+            if not proper(cell.family, eta):
+                raise Improper(cell)
+            cells[cell] = eta
+            log_z += log_partition(cell.family, eta)
+        return Core(constant + log_z + discrete, mean, covariance, cells)
+
+    def marginal(self, core: Core, interface: Interface) -> np.ndarray:
+        """Natural parameters of the marginal of an interface."""
+        if isinstance(interface, Cell):
+            return core.cells[interface]
+        row = interface.rows[0]
+        mean, variance = row @ core.mean + interface.offset[0], row @ core.covariance @ row
+        return np.array([mean / variance, -0.5 / variance])
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def cavities(self, a: int, core: Core, leaves: Leaves) -> list[np.ndarray]:
+        return [self.marginal(core, i) - leaves[a, j] for j, i in enumerate(self.projected[a].interfaces)]
+
+    def log_message(self, a: int, j: int, z: np.ndarray, cavities: list[np.ndarray]) -> np.ndarray:
+        """`log ∫ f Π_{i≠j} q_i` at the points z, the other cavities summed over their grids."""
+        f = self.projected[a]
+        values, weights = [], np.ones(())
+        for i, interface in enumerate(f.interfaces):
+            axis = tuple(slice(None) if k == i else None for k in range(len(f.interfaces)))
+            if i == j:
+                values.append(z[axis])
+                continue
+            if not proper(family(interface), cavities[i]):
+                raise Improper(interface)
+            points, w = grid(family(interface), cavities[i], self.points)
+            values.append(points[axis])
+            weights = weights * w[axis]
+        log_f = f.log_density(*values)
+        others = tuple(i for i in range(len(f.interfaces)) if i != j)
+        if not others:
+            return log_f
+        top = log_f.max(axis=others, keepdims=True)
+        return np.log((weights * np.exp(log_f - top)).sum(axis=others)) + top.reshape(-1)
+
+    def targets(self, leaves: Leaves) -> Leaves:
+        """The projected message of every interface."""
+        core = self.core(leaves)
+        out = {}
+        for a, f in self.projected.items():
+            cavities = self.cavities(a, core, leaves)
+            for j, interface in enumerate(f.interfaces):
+                z, w = grid(family(interface), self.marginal(core, interface), self.points)
+                out[a, j] = project(family(interface), z, w, self.log_message(a, j, z, cavities))
+        return out
+
+    def free_energy(self, leaves: Leaves) -> float:
+        core = self.core(leaves)
+        total = -core.log_partition
+        for a, f in self.projected.items():
+            cavities = self.cavities(a, core, leaves)
+            for j, interface in enumerate(f.interfaces):
+                q = self.marginal(core, interface)
+                z, w = grid(family(interface), q, self.points)
+                total -= w @ self.log_message(a, j, z, cavities) - leaves[a, j] @ mean_parameters(family(interface), q)
+            if len(f.interfaces) > 1:
+                z, w = grid(family(f.interfaces[0]), cavities[0], self.points)
+                evidence = logsumexp(self.log_message(a, 0, z, cavities), b=w)
+                total += (len(f.interfaces) - 1) * evidence
+        return float(total)
+
+    # -- the fixed point ----------------------------------------------------------------------------------------------
+
+    def start(self) -> Leaves:
+        """Flat leaves, but N(0, 1) on a residual of unknown scale, which may be all that ties a variable."""
+        leaves = {}
+        for a, f in self.projected.items():
+            for j, interface in enumerate(f.interfaces):
+                tied = isinstance(interface, Linear) and j == 0 and np.count_nonzero(interface.rows) > 1
+                leaves[a, j] = np.array([0.0, -0.5]) if tied else np.zeros(_length(interface))
+        return leaves
+
+    def solve(self, damping: float = 0.6, tol: float = 1e-12, max_sweeps: int = 1000) -> tuple[Leaves, float, int]:
+        leaves = self.start()
+        target = self.targets(leaves)
+        residual, sweep, step = np.inf, 0, damping
+        while self.projected and residual > tol and sweep < max_sweeps:
+            sweep += 1
+            trial = {k: eta + step * (target[k] - eta) for k, eta in leaves.items()}
+            try:
+                found = self.targets(trial)
+            except Improper:
+                step *= 0.5
+                continue
+            leaves, target, step = trial, found, damping
+            residual = max(np.abs(target[k] - eta).max() / (1 + np.abs(eta).max()) for k, eta in leaves.items())
+        return leaves, float(residual) if self.projected else 0.0, sweep
+
+    def summary(self, core: Core) -> dict[str, dict[str, np.ndarray]]:
+        out = {}
+        for name, node in self.graph.nodes.items():
+            positions = node.positions()
+            each = [self._moments(core, node.plane, int(p)) for p in positions.reshape(-1)]
+            out[name] = {k: np.stack([e[k] for e in each]).reshape(positions.shape + each[0][k].shape) for k in each[0]}
+        return out
+
+    def _moments(self, core: Core, plane: Any, position: int) -> dict[str, np.ndarray]:
+        kind = plane.family.__name__
+        if kind in ("Gaussian", "MvGaussian"):
+            at = self.coordinates.where(plane, position)
+            mean, covariance = core.mean[at], core.covariance[at, at]
+            if kind == "Gaussian":
+                return {"mean": mean[0], "variance": covariance[0, 0]}
+            return {"mean": mean, "covariance": covariance}
+        eta = core.cells[Cell(plane, position)]
+        return {
+            "Gamma": lambda: {"concentration": eta[0] + 1, "rate": -eta[1]},
+            "Beta": lambda: {"a": eta[0] + 1, "b": eta[1] + 1},
+            "Dirichlet": lambda: {"concentration": eta + 1},
+            "Bernoulli": lambda: {"probs": mean_parameters(kind, eta)[0]},
+            "Categorical": lambda: {"probs": mean_parameters(kind, eta)},
+        }[kind]()
+
+
+def interpret(model: Callable, points: int = 201, **inputs: Any) -> Interpretation:
+    """Run a model on concrete inputs to its fixed point."""
+    interpreter = Interpreter(trace(model, inputs), points)
+    leaves, residual, sweeps = interpreter.solve()
+    core = interpreter.core(leaves)
+    return Interpretation(interpreter.summary(core), interpreter.free_energy(leaves), residual, sweeps)
+
+
+def family(interface: Interface) -> str:
+    """The family of an interface, by name."""
+    return interface.family if isinstance(interface, Cell) else "Gaussian"
+
+
+def _length(interface: Interface) -> int:
+    """The number of natural parameters."""
+    if isinstance(interface, Cell) and interface.family in ("Categorical", "Dirichlet"):
+        return interface.plane.event_shape[0]
+    return 1 if isinstance(interface, Cell) and interface.family == "Bernoulli" else 2
+
+
+def _gaussian(precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    if not len(linear):
+        return linear, precision, 0.0
+    try:
+        half_log_det = np.log(np.diagonal(np.linalg.cholesky(precision))).sum()
+    except np.linalg.LinAlgError:
+        raise Improper("the Gaussian core") from None
+    covariance = np.linalg.inv(precision)
+    mean = covariance @ linear
+    return mean, covariance, 0.5 * linear @ mean - half_log_det + 0.5 * len(linear) * np.log(2 * np.pi)
+
+
+def _enumerate(totals: dict[Cell, np.ndarray], pairs: list[Pair]) -> tuple[dict[Cell, np.ndarray], float]:
+    """Log-marginals of all categorical cells, from the table of all their joint states."""
+    cells = [c for c in totals if c.family == "Categorical"]
+    joint = np.zeros([len(totals[c]) for c in cells])
+    for state in np.ndindex(*joint.shape):
+        value = dict(zip(cells, state, strict=True))
+        joint[state] = sum(totals[c][k] for c, k in value.items())
+        joint[state] += sum(p.table[value[p.left], value[p.right]] for p in pairs)
+    log_z = logsumexp(joint)
+    marginals = {}
+    for axis, c in enumerate(cells):
+        others = tuple(k for k in range(len(cells)) if k != axis)
+        marginals[c] = logsumexp(joint, axis=others) - log_z
+    return marginals, float(log_z)
