@@ -20,6 +20,7 @@ from ngmp_kernels import StudentT as StudentT
 from ngmp_kernels import Unscented as Unscented
 from ngmp_kernels import families as families
 
+from ._adaptive import adaptive as adaptive
 from ._declare import factor as factor
 from ._declare import sample as sample
 from ._declare import scope as scope
@@ -33,10 +34,13 @@ from ._posterior import Prediction as Prediction
 from ._program import Program as Program
 from ._program import compile as compile
 from ._rules import BP as BP
+from ._rules import EP as EP
+from ._rules import NCVMP as NCVMP
 from ._rules import NGMP as NGMP
+from ._rules import PVMP as PVMP
+from ._rules import VMP as VMP
 from ._scan import scan as scan
 from ._solve import State as State
-from ._solve import adaptive as adaptive
 
 try:
     __version__ = importlib.metadata.version("ngmp-compiler")

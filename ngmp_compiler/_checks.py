@@ -4,6 +4,8 @@ They are computed inside the program, as one boolean, because inputs are traced.
 raises; under `jit` or `vmap` the result carries `converged=False` and the reason.
 """
 
+import functools
+import operator
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,11 +28,11 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Affine):
         parts = [_finite(t.coefficient) for t in value.terms] + [_finite(value.offset)]
         parts = [p for p in parts if p is not None]
-        return None if not parts else jnp.all(jnp.stack([jnp.all(p) for p in parts]))[None]
+        return functools.reduce(operator.and_, parts) if parts else None
     if not jnp.issubdtype(np.asarray(value).dtype if isinstance(value, (int, float)) else value.dtype, jnp.inexact):
         return None
     ok = jnp.isfinite(jnp.asarray(value))
-    return jnp.all(ok.reshape(ok.shape[0], -1), axis=1) if ok.ndim else ok[None]
+    return jnp.all(ok, axis=tuple(range(1, ok.ndim))) if ok.ndim else ok[None]
 
 
 def _seen(group: Group, ok: Array) -> Bool[Array, ""]:

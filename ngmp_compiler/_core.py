@@ -19,11 +19,6 @@ def expand(flags: Array, like: Array) -> Array:
     return flags.reshape(flags.shape + (1,) * (like.ndim - flags.ndim))
 
 
-def select(flags: Bool[Array, " n"], yes: AbstractFamily, no: AbstractFamily) -> AbstractFamily:
-    """Choose family instances element by element."""
-    return jax.tree.map(lambda a, b: jnp.where(expand(flags, a), a, b), yes, no)
-
-
 def masked(group: FactorGroup, x: Array) -> Array:
     """Values (n|1, *event) broadcast to the n factors of a group, zero where the group is masked."""
     x = jnp.broadcast_to(x, (group.n, *x.shape[1:]))

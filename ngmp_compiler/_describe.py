@@ -81,7 +81,7 @@ class Description:
         return rows
 
     def _rule(self, group: FactorGroup) -> str:
-        return f"NGMP {self._map.rules[group.name]}"
+        return str(self._map.rules[group.name])
 
     def _initialisation(self) -> list[str]:
         rows = []

@@ -18,13 +18,15 @@ from ._schedule import Plan
 from ._type import FactorGroup, Functional, PairEdge
 from .executors import DiscreteIndependent, PairPiece
 
-INK, SOFT, LINE, FRAME, PAPER, PROJECTED, TINT = "#1d2733", "#5b6776", "#7b8794", "#b8c2cc", "#f6f8fa", "#c2570c", "#fff1e3"
+INK, SOFT, LINE, FRAME, PAPER = "#1d2733", "#5b6776", "#7b8794", "#b8c2cc", "#f6f8fa"
+PROJECTED, TINT = "#c2570c", "#fff1e3"
 COMPONENTS = ("#d5e6f7", "#d9efd9", "#e9def5", "#f8e3ea", "#f7eecb", "#d3eeec")
 SYMBOLS = {"Gaussian": "N*", "MvGaussian": "N*"}
-GAP, PAD, BOW, LEADING = 42.0, 20.0, 34.0, 15.0
+GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 84.0
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 Id = tuple[str, Any]  # ("variable", name), ("factor", group), ("data", group), ("leaf", (group, interface))
+Point = tuple[float, float]
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
@@ -32,8 +34,9 @@ class _Item(NamedTuple):
     """A node: how often it occurs, half the size of its shape, the words beside it, and its room about the centre."""
 
     n: int
-    half: tuple[float, float]
+    half: Point
     lines: tuple[str, ...]
+    words: float  # their width
     room: Box  # left, up, right, down: all positive
 
 
@@ -45,7 +48,12 @@ class _Touch(NamedTuple):
     label: str
     name: str
     out: bool
-    step: str  # "k-1 -> k" if the group touches the same name at another position too
+    step: str  # "k-1 -> k" if the group touches the same name elsewhere too: through interface `base`
+    base: int
+
+    @property
+    def loop(self) -> str:
+        return f"{self.label}: {self.step}" if self.step and self.base != self.j else self.step
 
 
 class _Curve(NamedTuple):
@@ -60,7 +68,7 @@ class _Curve(NamedTuple):
         return (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t**2 * c + t**3 * d
 
 
-# -- what there is to draw ----------------------------------------------------------------------------------------------
+# -- what there is to draw --------------------------------------------------------------------------------------------
 
 
 def _ends(group: FactorGroup, j: int) -> list[tuple[Plane, np.ndarray, str]]:
@@ -88,13 +96,23 @@ def _touches(plan: Plan, g: int) -> list[_Touch]:
                     inside = (positions >= at.flat[0]) & (positions < at.flat[0] + at.size)
                     if inside.any():
                         found.append((j, label, name, mine, np.where(inside, positions, -1)))
+    found.sort(key=lambda f: not f[3])  # what is declared comes first, and others are seen from there
     touches = []
-    for j, label, name, mine, positions in sorted(found, key=lambda f: not f[3]):
-        base = next(f[4] for f in sorted(found, key=lambda f: not f[3]) if f[2] == name)
-        if group.n > 1 and (positions >= 0).nonzero()[0].tolist() == [0]:
-            label += ", k = 1"
-        touches.append(_Touch(g, j, label, name, mine, _step(base, positions, plan.names[name][1].shape)))
+    for j, label, name, mine, positions in found:
+        base = next(f for f in found if f[2] == name)
+        at = plan.names[name][1]
+        step = _step(base[4], positions, at.shape)
+        where = _end((positions >= 0).nonzero()[0], group.shape) or _end(np.unique(positions) - at.flat[0], at.shape)
+        label += f", {where}" if where and not step else ""
+        touches.append(_Touch(g, j, label, name, mine, step, base[0]))
     return touches
+
+
+def _end(index: np.ndarray, shape: tuple[int, ...]) -> str:
+    """Whether flat indices are the first or last entries along the leading axis, and no others."""
+    if not shape or shape[0] < 2 or len(index) != np.prod(shape[1:]):
+        return ""
+    return "first" if index[-1] < len(index) else "last" if index[0] == len(index) * (shape[0] - 1) else ""
 
 
 def _step(base: np.ndarray, positions: np.ndarray, shape: tuple[int, ...]) -> str:
@@ -125,11 +143,12 @@ def _components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
                 for part in (piece[2:4] if isinstance(piece, PairPiece) else [k[:2] for k in piece.links])
             ]
         names = tuple(n for n, (p, at) in plan.names.items() if any(p == q and np.isin(at, x).any() for q, x in parts))
-        rows.setdefault((executor.name, names), []).append((executor.why, f"{executor.cost} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")))
+        cost = f"{executor.cost} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")
+        rows.setdefault((executor.name, names), []).append((executor.why, cost.replace(" ", "\N{NO-BREAK SPACE}")))
     for plane in plan.planes:
         if plane.family.kind in ("gamma", "beta", "dirichlet", "bernoulli"):
             names = tuple(n for n, (p, _) in plan.names.items() if p == plane)
-            rows.setdefault(("product", names), []).append(("coupled to nothing", "messages are added"))
+            rows.setdefault(("product", names), []).append(("coupled to nothing, messages are added", ""))
     return [
         (kind, list(names), [why + (f" ({len(found)} such parts)" if len(found) > 1 else ""), cost])
         for (kind, names), ((why, cost), *_) in rows.items()
@@ -137,11 +156,11 @@ def _components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-# -- room ---------------------------------------------------------------------------------------------------------------
+# -- room -------------------------------------------------------------------------------------------------------------
 
 
 def _width(text: str, size: float = 12.0) -> float:
-    narrow, wide = "fijlrt.,:;|!'()[]/ -", "mwMW@%"
+    narrow, wide = "fijlrt.,:;|!'()[]/ -", "mwMW@%&<>=+~#"
     return size * sum(0.38 if c in narrow else 0.98 if c in wide else 0.75 if c.isupper() else 0.64 for c in text)
 
 
@@ -150,10 +169,10 @@ def _steady(text: str) -> str:
     return re.sub(r"\d+", "00000", text)
 
 
-def _item(n: int, half: tuple[float, float], lines: list[str], left: float = 0.0, right: float = 0.0) -> _Item:
-    words = max(_width(_steady(line)) for line in lines) + 8.0
+def _item(n: int, half: Point, lines: list[str], left: float = 0.0, right: float = 0.0) -> _Item:
+    words = max(_width(_steady(line)) for line in lines)
     tall = max(half[1], LEADING / 2 * len(lines))
-    return _Item(n, half, tuple(lines), (max(half[0], left), tall, max(half[0] + words, right), tall))
+    return _Item(n, half, tuple(lines), words, (max(half[0], left), tall, max(half[0] + 8 + words, right), tall))
 
 
 def _symbol(group: FactorGroup, j: int) -> str:
@@ -175,7 +194,7 @@ def _row(group: FactorGroup) -> tuple[float, float, float]:
 
 def _items(plan: Plan, touches: list[_Touch]) -> dict[Id, _Item]:
     items: dict[Id, _Item] = {}
-    loops = {t.name: 24.0 + BOW + _width(t.step, 11.0) for t in touches if t.step}
+    loops = {t.name: 24.0 + BOW + _width(t.loop, 11.0) for t in touches if t.step}
     own = {name: at.size for name, (_, at) in plan.names.items()}
     for g, group in enumerate(plan.groups):
         site, kernel = group.name, type(group.factor).__name__
@@ -192,117 +211,158 @@ def _items(plan: Plan, touches: list[_Touch]) -> dict[Id, _Item]:
     return items
 
 
-# -- layout -------------------------------------------------------------------------------------------------------------
+# -- layout -----------------------------------------------------------------------------------------------------------
 
 
-def _order(nodes: Iterable[Any], parents: dict[Any, set]) -> list[Any] | None:
-    """Parents first, otherwise as given; None if there is a cycle."""
-    waiting, done, out = list(nodes), set(), []
-    while waiting:
-        ready = [k for k in waiting if parents[k] <= done]
+class _Tie(NamedTuple):
+    """`below` hangs under `above`, best with its centre `dx` to the right; `y` is how deep inside `below` it hooks."""
+
+    above: Any
+    below: Any
+    dx: float
+    y: float
+
+
+def _depths(nodes: list[Any], ties: list[_Tie]) -> dict[Any, int] | None:
+    """Layers, parents above; a root stands just above the first that needs it. None if there is a cycle."""
+    parents = {k: {t.above for t in ties if t.below == k} for k in nodes}
+    depth: dict[Any, int] = {}
+    while len(depth) < len(nodes):
+        ready = [k for k in nodes if k not in depth and parents[k] <= depth.keys()]
         if not ready:
             return None
-        out += ready
-        done |= set(ready)
-        waiting = [k for k in waiting if k not in done]
-    return out
+        depth.update({k: 1 + max((depth[p] for p in parents[k]), default=-1) for k in ready})
+    for k in nodes:
+        below = [depth[t.below] for t in ties if t.above == k]
+        if below and not parents[k]:
+            depth[k] = min(below) - 1
+    return depth
 
 
-def _blocks(items: dict[Id, _Item], touches: list[_Touch], plates: bool) -> dict[Id, Id]:
-    """The block of every item, named by one of its items; with `plates`, repeated neighbours of equal number join."""
-    block = {k: k for k in items}
-
-    def join(a: Id, b: Id) -> None:
-        old, new = block[a], block[b]
-        block.update({k: new for k, v in block.items() if v == old})
-
-    for kind, key in items:
-        if kind == "data":
-            join((kind, key), ("factor", key))
-    for t in touches:
-        a, b = ("factor", t.g), ("variable", t.name)
-        same = items[a].n == items[b].n
-        if t.step or (same and (t.out or (plates and items[a].n > 1))):
-            join(a, b)
-    return block
+def _settle(wish: list[float], weight: list[int], gaps: list[float]) -> list[float]:
+    """min sum weight (x - wish)^2 with x[i+1] - x[i] >= gaps[i]: isotonic regression, by pooling violators."""
+    least = np.concatenate([[0.0], np.cumsum(gaps)])
+    pools: list[list[float]] = []  # mean, weight, number
+    for u, w in zip(np.asarray(wish) - least, weight, strict=True):
+        pools.append([float(u), w, 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, v, m), (b, w, n) = pools[-2:]
+            pools[-2:] = [[(v * a + w * b) / (v + w), v + w, m + n]]
+    return [u + at for u, at in zip([u for u, _, n in pools for _ in range(int(n))], least.tolist(), strict=True)]
 
 
-def _place(nodes: list[Any], parents: dict[Any, set], room: dict[Any, Box], rank: dict[Any, float]) -> dict[Any, tuple]:
-    """Layered layout: centres (x, y), parents above, children under the mean of their parents."""
-    ordered = _order(nodes, parents)
-    assert ordered is not None
-    depth: dict[Any, int] = {}
-    for k in ordered:
-        depth[k] = 1 + max((depth[p] for p in parents[k]), default=-1)
-    for k in nodes:  # a root moves down to the first that needs it
-        children = [depth[c] for c in nodes if k in parents[c]]
-        if not parents[k] and children:
-            depth[k] = min(children) - 1
-    at: dict[Any, tuple] = {}
-    y = 0.0
-    for level in range(max(depth.values(), default=-1) + 1):
-        row = [k for k in nodes if depth[k] == level]
-        wish = {k: float(np.mean([at[p][0] for p in parents[k]])) for k in row if parents[k]}
-        row.sort(key=lambda k: (wish.get(k, np.inf), -rank.get(k, 0.0)))
-        xs: list[float] = []
-        for i, k in enumerate(row):
-            xs.append(xs[-1] + room[row[i - 1]][2] + 28.0 + room[k][0] if i else 0.0)
-        shift = float(np.mean([wish[k] - x for k, x in zip(row, xs, strict=True) if k in wish])) if wish else 0.0
+def _place(nodes: list[Any], ties: list[_Tie], room: dict[Any, Box]) -> dict[Any, Point]:
+    """Layered layout: centres (x, y), everyone as near to straight under their parents as room allows."""
+    depth = _depths(nodes, ties)
+    assert depth is not None
+    rows = [[k for k in nodes if depth[k] == level] for level in range(max(depth.values()) + 1)]
+    wants: dict[Any, list[tuple[Any, float]]] = {k: [] for k in nodes}
+    for t in ties:
+        wants[t.below].append((t.above, t.dx))
+        wants[t.above].append((t.below, -t.dx))
+    # Of the roots, those needed deepest inside another node stand leftmost: their edges pass where no words are.
+    deep = {k: min([(-t.y, -t.dx) for t in ties if t.above == k], default=(0.0, 0.0)) for k in nodes}
+    x: dict[Any, float] = {}
+
+    def settle(row: list[Any]) -> None:
+        near = {k: [x[p] + dx for p, dx in wants[k] if p in x] or [x.get(k, 0.0)] for k in row}
+        wish = {k: float(np.mean(v)) for k, v in near.items()}
+        if not x.keys() >= set(row):  # the first time, also find the order
+            row.sort(key=lambda k: (wish[k] if any(p in x for p, _ in wants[k]) else np.inf, deep[k]))
+        gaps = [room[a][2] + 28.0 + room[b][0] for a, b in zip(row, row[1:], strict=False)]
+        x.update(zip(row, _settle([wish[k] for k in row], [len(near[k]) for k in row], gaps), strict=True))
+
+    for _ in range(60):
+        before = dict(x)
+        for row in rows:
+            settle(row)
+        if before and max(abs(x[k] - before[k]) for k in nodes) < 0.05:
+            break
+    at, y = {}, 0.0
+    for row in rows:
         y += max(room[k][1] for k in row)
-        at.update({k: (x + shift, y) for k, x in zip(row, xs, strict=True)})
+        at.update({k: (x[k], y) for k in row})
         y += max(room[k][3] for k in row) + GAP
     return at
 
 
-def _bounds(keys: Iterable[Any], at: dict[Any, tuple], room: dict[Any, Box]) -> Box:
+def _bounds(keys: Iterable[Any], at: dict[Any, Point], room: dict[Any, Box]) -> Box:
     boxes = np.asarray([(x - r[0], y - r[1], x + r[2], y + r[3]) for x, y, r in ((*at[k], room[k]) for k in keys)])
+    boxes = boxes if len(boxes) else np.zeros((1, 4))  # a model that declares nothing
     return (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist())
 
 
-def _layout(plan: Plan, items: dict[Id, _Item], touches: list[_Touch]) -> tuple[dict[Id, tuple], dict[Id, Id]]:
-    """Centres of all items, and their blocks."""
-    age = {name: i for i, name in enumerate(plan.names)}
-    parents: dict[Id, set] = {k: {("factor", k[1])} if k[0] == "data" else set() for k in items}
+def _hierarchy(plan: Plan, items: dict[Id, _Item], touches: list[_Touch], plates: bool) -> tuple[dict, dict]:
+    """The stack of every item (a factor over what it declares or observes), and the block of every item.
+
+    With `plates`, repeated neighbours of equal number share a block.
+    """
+    stack, block = {k: k for k in items}, {k: k for k in items}
+
+    def join(group: dict[Id, Id], a: Id, b: Id) -> None:
+        old, new = group[a], group[b]
+        group.update({k: new for k, v in group.items() if v == old})
+
+    for kind, g in items:
+        if kind == "data":
+            join(stack, ("data", g), ("factor", g))
+            join(block, ("data", g), ("factor", g))
     for t in touches:
-        declared = plan.groups[t.g].given.name
+        a, b = ("factor", t.g), ("variable", t.name)
+        loop = any(s.step and (s.g, s.name) == (t.g, t.name) for s in touches)
+        if loop or (items[a].n == items[b].n and (t.out or (plates and items[a].n > 1))):
+            join(block, a, b)
+            if t.out and stack[b] == b:
+                join(stack, a, b)
+    return stack, block
+
+
+def _layout(plan: Plan, items: dict[Id, _Item], touches: list[_Touch]) -> tuple[dict[Id, Point], dict[Id, Id]]:
+    """Centres of all items, and their blocks: stacks, blocks and the whole are placed by one rule, inside out."""
+    age = {name: i for i, name in enumerate(plan.names)}
+    pairs = [(("factor", k[1]), k) for k in items if k[0] == "data"]
+    for t in touches:
+        factor, variable = ("factor", t.g), ("variable", t.name)
         if t.out:
-            parents["variable", t.name].add(("factor", t.g))
-        elif age[t.name] < age.get(declared, len(age)):  # the rest runs backwards, as in a loop over two states
-            parents["factor", t.g].add(("variable", t.name))
+            pairs.append((factor, variable))
+        elif age[t.name] < age.get(plan.groups[t.g].given.name, len(age)):  # others run backwards in time
+            pairs.append((variable, factor))
     for plates in (True, False):
-        block = _blocks(items, touches, plates)
-        heads = list(dict.fromkeys(block.values()))
-        above = {b: {block[p] for k in items if block[k] == b for p in parents[k]} - {b} for b in heads}
-        if _order(heads, above) is not None:
+        stack, block = _hierarchy(plan, items, touches, plates)
+        ties = [_Tie(block[a], block[b], 0.0, 0.0) for a, b in pairs if block[a] != block[b]]
+        if _depths(list(dict.fromkeys(block.values())), ties) is not None:
             break
-    room = {k: item.room for k, item in items.items()}
-    inner: dict[Id, dict] = {}
-    outer: dict[Id, Box] = {}
-    for b in heads:
-        members = [k for k in items if block[k] == b]
-        inside = {k: {p for p in parents[k] if block[p] == b} for k in members}
-        at = _place(members, inside, room, {})
-        entry = [k for k in members if parents[k] - inside[k]] or [k for k in members if not inside[k]]
-        x = float(np.mean([at[k][0] for k in entry]))
-        left, top, right, bottom = _bounds(members, at, room)
-        pad = PAD if items[b].n > 1 else 0.0
-        outer[b] = (x - left + pad, pad, right - x + pad, bottom - top + (1.7 * pad))
-        inner[b] = {k: (kx - x, ky - top) for k, (kx, ky) in at.items()}
-    # Of the roots, those needed deepest inside another block stand leftmost: their edges pass where no words are.
-    rank = {b: max([inner[block[k]][k][1] for k in items for p in parents[k] if block[p] == b != block[k]], default=0.0)
-            for b in heads}  # fmt: skip
-    base = _place(heads, above, outer, rank)
-    return {k: (base[b][0] + x, base[b][1] + y) for b in heads for k, (x, y) in inner[b].items()}, block
+    at = {k: (0.0, 0.0) for k in items}
+    inner, room = {k: k for k in items}, {k: item.room for k, item in items.items()}
+    for outer in (stack, block, dict.fromkeys(items, ("all", None))):
+        wider: dict[Id, Box] = {}
+        for head in dict.fromkeys(outer.values()):
+            keys = [k for k in items if outer[k] == head]
+            nodes = list(dict.fromkeys(inner[k] for k in keys))
+            ties = [
+                _Tie(inner[a], inner[b], at[a][0] - at[b][0], at[b][1])
+                for a, b in pairs
+                if outer[a] == outer[b] == head and inner[a] != inner[b]
+            ]
+            place = _place(nodes, ties, room)
+            left, top, right, bottom = _bounds(nodes, place, room)
+            x = place[nodes[0]][0]
+            pad = PAD if outer is block and items[head].n > 1 else 0.0
+            wider[head] = (x - left + pad, pad, right - x + pad, bottom - top + 1.7 * pad)
+            at.update({k: (at[k][0] + place[inner[k]][0] - x, at[k][1] + place[inner[k]][1] - top) for k in keys})
+        inner, room = outer, wider
+    return at, block
 
 
-# -- edges --------------------------------------------------------------------------------------------------------------
+# -- edges ------------------------------------------------------------------------------------------------------------
 
 
 def _hits(points: np.ndarray, boxes: list[Box]) -> int:
     if not boxes:
         return 0
-    b, p = np.asarray(boxes)[:, None], points[None]
-    return int(((p[..., 0] > b[..., 0]) & (p[..., 0] < b[..., 2]) & (p[..., 1] > b[..., 1]) & (p[..., 1] < b[..., 3])).sum())
+    left, top, right, bottom = np.asarray(boxes).T[:, :, None]
+    x, y = points.T
+    return int(((left < x) & (x < right) & (top < y) & (y < bottom)).sum())
 
 
 def _route(a: Box, b: Box, label: str, loop: bool, boxes: list[Box]) -> _Curve:
@@ -333,18 +393,27 @@ def _label_box(curve: _Curve, curves: list[_Curve], boxes: list[Box]) -> Box:
             (x, y), (dx, dy) = points[i], points[i + 1] - points[i - 1]
             x += side * (half + 5.0 + 8.0 * min(abs(dx / dy) if dy else 2.0, 2.0))  # further from a flat line
             box = (x - half, y - 8.0, x + half, y + 8.0)
-            grid = np.stack(np.meshgrid(np.linspace(box[0], box[2], 9), np.linspace(box[1], box[3], 5)), -1).reshape(-1, 2)
+            across, along = np.meshgrid(np.linspace(box[0], box[2], 9), np.linspace(box[1], box[3], 5))
+            grid = np.stack([across.reshape(-1), along.reshape(-1)], 1)
             crossed = sum(_hits(other.samples, [box]) for other in curves)
             best.append((10 * _hits(grid, boxes) + crossed, len(best), box))
     return min(best)[2]
 
 
-# -- SVG ----------------------------------------------------------------------------------------------------------------
+# -- SVG --------------------------------------------------------------------------------------------------------------
+
+
+def _clean(words: str) -> str:
+    """Without what XML cannot hold."""
+    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", words)
+
+
+def _circle(x: float, y: float, radius: float, fill: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}" stroke="{INK}" stroke-width="1.5"/>'
 
 
 def _text(x: float, y: float, words: str, colour: str = INK, size: float = 12.0, more: str = "") -> str:
-    words = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", words)  # what XML cannot hold
-    return f'<text x="{x:.0f}" y="{y:.0f}" fill="{colour}" font-size="{size:g}"{more}>{escape(words)}</text>'
+    return f'<text x="{x:.0f}" y="{y:.0f}" fill="{colour}" font-size="{size:g}"{more}>{escape(_clean(words))}</text>'
 
 
 def _rect(box: Box, fill: str, stroke: str, radius: float = 0.0, more: str = "") -> str:
@@ -353,123 +422,145 @@ def _rect(box: Box, fill: str, stroke: str, radius: float = 0.0, more: str = "")
     return f'<rect {size} fill="{fill}" stroke="{stroke}" stroke-width="1.5"{more}/>'
 
 
-def _node(plan: Plan, key: Id, item: _Item, at: tuple, colours: dict[str, str]) -> str:
+def _node(plan: Plan, key: Id, item: _Item, at: Point, colours: dict[str, str]) -> str:
     (kind, what), (x, y), (w, h) = key, at, item.half
-    middle, box = ' text-anchor="middle" font-weight="600"', (x - w, y - h, x + w, y + h)
-    lines = [(line, SOFT) for line in item.lines]
+    middle, box, strong = ' text-anchor="middle" font-weight="600"', (x - w, y - h, x + w, y + h), 1
     if kind == "variable":
-        name, shape = what, f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{w:g}" fill="{colours.get(what, "white")}" stroke="{INK}" stroke-width="1.5"/>'  # noqa: E501
-        if len(lines) == 2:
-            shape += _text(x, y + 5, what, INK, 14, middle)
-        else:
-            lines[0] = (what, INK)
+        name, shape, strong = what, _circle(x, y, w, colours.get(what, "white")), len(item.lines) - 2
+        if not strong:
+            shape += _text(x, y + 5, name, INK, 14, middle)
     elif kind == "leaf":
-        group = plan.groups[what[0]]
-        name = group.key(what[1])
-        shape = _rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"') + _text(x, y + 4, _symbol(group, what[1]), PROJECTED, 12, middle)
-        lines[0] = (name, INK)
+        group, j = plan.groups[what[0]], what[1]
+        name, shape = group.key(j), _rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"')
+        shape += _text(x, y + 4, _symbol(group, j), PROJECTED, 12, middle)
+    elif kind == "data":
+        name, shape, strong = plan.groups[what].name, _rect(box, INK, INK, 1), 0
     else:
         group = plan.groups[what]
-        name = group.name
-        projected = bool(_leaves(group))
-        shape = _rect(box, TINT if projected else "white", PROJECTED if projected else INK, 2)
-        if kind == "data":
-            shape = _rect(box, INK, INK, 1)
-        else:
-            lines[0] = (name, INK)
-    words = "".join(
-        _text(x + w + 8, y + 4 + LEADING * (i - (len(lines) - 1) / 2), line, colour, 12, ' font-weight="600"' * (colour == INK))
-        for i, (line, colour) in enumerate(lines)
-    )
-    return f'<g class="{kind}" data-name={quoteattr(name)}>{shape}{words}</g>'
+        name, shape = group.name, _rect(box, *((TINT, PROJECTED) if _leaves(group) else ("white", INK)), 2)
+    words = ""
+    for i, line in enumerate(item.lines):
+        style = (INK, 12, ' font-weight="600"') if i < strong else (SOFT, 12)
+        words += _text(x + w + 8, y + 4 + LEADING * (i - (len(item.lines) - 1) / 2), line, *style)
+    return f'<g class="{kind}" data-name={quoteattr(_clean(name))}>{shape}{words}</g>'
 
 
-def _edges(plan: Plan, touches: list[_Touch], surrogate: bool) -> dict[tuple[Id, Id, str], list[str]]:
-    """(factor or leaf, variable, step) -> interface labels."""
-    edges: dict[tuple[Id, Id, str], list[str]] = {}
+def _edges(plan: Plan, touches: list[_Touch], surrogate: bool) -> dict[tuple[Id, Id, bool], str]:
+    """(factor or leaf, variable, whether it is a loop) -> label."""
+    edges: dict[tuple[Id, Id, bool], list[str]] = {}
     for t in touches:
-        leaf = surrogate and _leaves(plan.groups[t.g])
-        end: Id = ("leaf", (t.g, t.j)) if leaf else ("factor", t.g)
-        labels = edges.setdefault((end, ("variable", t.name), t.step), [])
-        labels += [] if t.label in labels else [t.label]
-    return edges
+        end, loop, label = ("factor", t.g), bool(t.step), t.loop or t.label
+        if surrogate and _leaves(plan.groups[t.g]):
+            end = ("leaf", (t.g, t.j))
+            if t.base != t.j:  # an edge of two leaves is no loop
+                loop, label = False, f"{t.label}, {t.step.split()[0]}" if t.step else t.label
+        labels = edges.setdefault((end, ("variable", t.name), loop), [])
+        labels += [] if label in labels else [label]
+    return {k: ", ".join(v) for k, v in edges.items()}
 
 
-def _panel(plan: Plan, items: dict[Id, _Item], centres: dict, block: dict, touches: list[_Touch], colours: dict | None) -> str:
-    """One of the two graphs; the surrogate if there are `colours` for its components."""
-    at = dict(centres)
-    edges = _edges(plan, touches, colours is not None)
-    shown = dict(items)
-    for g, group in enumerate(plan.groups if colours is not None else []):
-        targets = {j: [centres["variable", t.name][0] for t in touches if (t.g, t.j) == (g, j)] for j in _leaves(group)}
-        for i, j in enumerate(sorted(targets, key=lambda j: (np.mean(targets[j] or 0.0), j))):
-            key, (x, y) = ("leaf", (g, j)), centres["factor", g]
-            shown[key] = _leaf_item(group, j)
-            at[key] = (x + (i - (len(targets) - 1) / 2) * _row(group)[0], y)
-        if targets:
-            shown.pop(("data", g), None)
-            del shown["factor", g]
-    out, boxes, borders = [], [], []
-    room = {k: item.room for k, item in (items | shown).items()}
-    for b in dict.fromkeys(block.values()):
-        members = [k for k in items if block[k] == b]
-        left, top, right, _ = _bounds(members, at, room)
-        kept = [k for k in members if k in shown or k[0] == "factor"]
-        bottom = _bounds(kept, at, room)[3]
-        if items[b].n > 1:
-            box = (left - PAD, top - PAD, right + PAD, bottom + 1.7 * PAD)
-            shape = plan.names[b[1]][1].shape if b[0] == "variable" else plan.groups[b[1]].shape
-            badge = "".join(f"\N{MULTIPLICATION SIGN} {n} " for n in shape).strip()
-            words = _text(box[2] - 12, box[3] - 10, badge, SOFT, 12, ' text-anchor="end" font-weight="600"')
+class _Graph(NamedTuple):
+    """What one panel shows: items with their centres, and edges."""
+
+    items: dict[Id, _Item]
+    at: dict[Id, Point]
+    edges: dict[tuple[Id, Id, bool], str]
+
+
+def _surrogate(plan: Plan, graph: _Graph, touches: list[_Touch]) -> _Graph:
+    """Every projected factor and its data make room for a row of leaves, in the order of the variables they touch."""
+    items, at = dict(graph.items), dict(graph.at)
+    for g, group in enumerate(plan.groups):
+        mine = [(t.j, at["variable", t.name][0]) for t in touches if t.g == g]
+        goal = {j: np.mean([x for i, x in mine if i == j]) for j in _leaves(group)}
+        x, y = at["factor", g]
+        for i, j in enumerate(sorted(goal, key=lambda j, goal=goal: (goal[j], j))):
+            items["leaf", (g, j)] = _leaf_item(group, j)
+            at["leaf", (g, j)] = (x + (i - (len(goal) - 1) / 2) * _row(group)[0], y)
+        if goal:
+            items.pop(("data", g), None)
+            del items["factor", g]
+    return _Graph(items, at, _edges(plan, touches, True))
+
+
+def _plates(plan: Plan, graph: _Graph, items: dict[Id, _Item], block: dict[Id, Id]) -> tuple[list[str], list[Box]]:
+    """Frames, each with its count in the corner, and the boxes of these counts and of the upper borders."""
+    out, boxes = [], []
+    room = {k: item.room for k, item in items.items()}
+    for head in dict.fromkeys(block.values()):
+        if items[head].n > 1:
+            members = [k for k in items if block[k] == head]
+            left, top, right, _ = _bounds(members, graph.at, room)
+            low = _bounds([k for k in members if k in graph.items or k[0] == "factor"], graph.at, room)[3]
+            box = (left - PAD, top - PAD, right + PAD, low + 1.7 * PAD)
+            shape = plan.names[head[1]][1].shape if head[0] == "variable" else plan.groups[head[1]].shape
+            count = " ".join(f"\N{MULTIPLICATION SIGN} {n}" for n in shape)
+            words = _text(box[2] - 12, box[3] - 10, count, SOFT, 12, ' text-anchor="end" font-weight="600"')
             out.append(f'<g class="plate">{_rect(box, PAPER, FRAME, 12)}{words}</g>')
-            boxes.append((box[2] - 18 - _width(_steady(badge)), box[3] - 24, box[2], box[3]))
-            borders.append((box[0], box[1] - 3, box[2], box[1] + 3))
-    shapes = {k: (*at[k], *item.half) for k, item in shown.items()}
-    for k, item in shown.items():
-        x, y = at[k]
-        tall = LEADING / 2 * len(item.lines)
-        boxes.append((x + item.half[0] + 4, y - tall, x + item.room[2], y + tall))
-    solid = {k: (x - w, y - h, x + w, y + h) for k, (x, y, w, h) in shapes.items()}
+            boxes.append((box[2] - 18 - _width(_steady(count)), box[3] - 24, box[2], box[3]))
+            boxes.append((box[0], box[1] - 3, box[2], box[1] + 3))
+    return out, boxes
+
+
+def _panel(plan: Plan, graph: _Graph, items: dict[Id, _Item], block: dict[Id, Id], colours: dict[str, str]) -> str:
+    """One of the two graphs; `items` are those of the declared one, which sets the frames."""
+    out, frames = _plates(plan, graph, items, block)
+    shapes = {k: (*graph.at[k], *item.half) for k, item in graph.items.items()}
+    solid = {k: (x - w - 5, y - h - 5, x + w + 5, y + h + 5) for k, (x, y, w, h) in shapes.items()}
+    words = []
+    for k, item in graph.items.items():
+        (x, y), tall = graph.at[k], LEADING / 2 * len(item.lines)
+        words.append((x + item.half[0] + 4, y - tall, x + item.half[0] + 8 + item.words, y + tall))
     curves = []
-    for (end, variable, step), labels in edges.items():
-        others = boxes + [box for k, box in solid.items() if k not in (end, variable)]
-        label = step or ", ".join(labels)
-        curves.append(_route(shapes[variable], shapes[end], label, bool(step), others))
-    curves += [_route(shapes["factor", k[1]], shapes[k], "", False, []) for k in shown if k[0] == "data"]
-    boxes += [*solid.values(), *borders]
+    for (end, variable, loop), label in graph.edges.items():
+        others = words + [box for k, box in solid.items() if k not in (end, variable)]
+        curves.append(_route(shapes[variable], shapes[end], label, loop, others))
+    curves += [_route(shapes["factor", k[1]], shapes[k], "", False, []) for k in shapes if k[0] == "data"]
     for c in curves:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in c.points)
-        start, rest = points.split(" ", 1)
+        start, *rest = (f"{x:.1f},{y:.1f}" for x, y in c.points)
         arrow = ' marker-end="url(#ngmp-arrow)"' if c.arrow else ""
-        out.append(f'<path d="M{start} C{rest}" fill="none" stroke="{LINE}" stroke-width="1.5"{arrow}/>')
-    out += [_node(plan, k, item, at[k], colours or {}) for k, item in shown.items()]
+        out.append(f'<path d="M{start} C{" ".join(rest)}" fill="none" stroke="{LINE}" stroke-width="1.5"{arrow}/>')
+    out += [_node(plan, k, item, graph.at[k], colours) for k, item in graph.items.items()]
     halo = f' text-anchor="middle" font-style="italic" stroke="{PAPER}" stroke-width="3" paint-order="stroke"'
+    taken = [*words, *solid.values(), *frames]
     for c in curves:
         if c.label:
-            box = _label_box(c, curves, boxes)
-            boxes.append(box)
-            out.append(_text((box[0] + box[2]) / 2, box[1] + 12, c.label, SOFT, 11, halo))
+            taken.append(_label_box(c, curves, taken))
+            left, top, right, _ = taken[-1]
+            out.append(_text((left + right) / 2, top + 12, c.label, SOFT, 11, halo))
     return "\n".join(out)
 
 
 def _wrap(words: str, width: float) -> list[str]:
     lines = [""]
-    for word in words.split():
+    for word in words.split(" "):
         longer = f"{lines[-1]} {word}".strip()
         lines = [*lines[:-1], longer] if _width(_steady(longer)) <= width else [*lines, word]
-    return lines
+    return [line for line in lines if line]
 
 
-def _legend(plan: Plan) -> list[tuple[str, str]]:
-    """Icon (about the origin) and meaning, of what occurs."""
-    circle = f'<circle r="6" fill="white" stroke="{INK}" stroke-width="1.5"/>'
-    rows = [(circle, "variable: name, family, shape"), (_rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, kernel")]
+def _notes(rows: list[tuple[str, str, tuple[str, ...]]], x: float, y: float, width: float) -> tuple[str, float]:
+    """A list of icons (drawn about the origin), each with a heading and paragraphs; and where it ends."""
+    out = []
+    for icon, heading, paragraphs in rows:
+        lines = [line for p in paragraphs for line in _wrap(p, width - 20.0)]
+        words = _text(20, 4, heading, INK if lines else SOFT, 12, ' font-weight="600"' if lines else "")
+        words += "".join(_text(20, 4 + LEADING * (i + 1), line, SOFT) for i, line in enumerate(lines))
+        out.append(f'<g class="note" transform="translate({x + 8:.0f} {y:.0f})">{icon}{words}</g>')
+        y += LEADING * len(lines) + (24.0 if lines else 22.0)
+    return "\n".join(out), y
+
+
+def _legend(plan: Plan) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Of what occurs in the declared graph."""
+    rows = [(_circle(0, 0, 6, "white"), "variable: name, family, shape", ())]
+    rows.append((_rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, kernel", ()))
     if any(_leaves(g) for g in plan.groups):
-        rows.append((_rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor without a conjugate kernel, to be projected"))
+        rows.append((_rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor that must be projected", ()))
     if any(g.observed for g in plan.groups):
-        rows.append((_rect((-4, -4, 4, 4), INK, INK, 1), "observed data"))
+        rows.append((_rect((-4, -4, 4, 4), INK, INK, 1), "observed data", ()))
     if any(g.n > 1 for g in plan.groups):
-        rows.append((_rect((-8, -6, 8, 6), PAPER, FRAME, 3), "plate: repeated so many times"))
+        rows.append((_rect((-8, -6, 8, 6), PAPER, FRAME, 3), "plate: its content is repeated", ()))
     return rows
 
 
@@ -482,48 +573,46 @@ def draw(plan: Plan, name: str) -> str:
     """
     touches = [t for g in range(len(plan.groups)) for t in _touches(plan, g)]
     items = _items(plan, touches)
-    centres, block = _layout(plan, items, touches)
-    components = _components(plan)
-    colours = {n: COMPONENTS[i % len(COMPONENTS)] for i, (_, names, _) in reversed([*enumerate(components)]) for n in names}
-    box = _bounds(items, centres, {k: i.room for k, i in items.items()}) if items else (0.0, 0.0, 0.0, 0.0)
-    left, top, right, bottom = box[0] - PAD, box[1] - PAD, box[2] + PAD, box[3] + 1.7 * PAD
-    margin, head = 28.0, 84.0
-    width = max(right - left + 2 * margin, 430.0)
-    foot = head + bottom - top + 34.0
-    notes: list[list[str]] = [[], []]
-    y = foot
-    for icon, words in _legend(plan):
-        notes[0].append(f'<g transform="translate({margin + 8:.0f} {y:.0f})">{icon}{_text(18, 4, words, SOFT)}</g>')
-        y += 22.0
-    low = y
-    y = foot
-    rows = [(f'<circle r="6" fill="{COMPONENTS[i % len(COMPONENTS)]}" stroke="{INK}" stroke-width="1.5"/>', f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}", why)
-            for i, (kind, names, why) in enumerate(components)]  # fmt: skip
+    at, block = _layout(plan, items, touches)
+    declared = _Graph(items, at, _edges(plan, touches, False))
+    parts = _components(plan)
+    tint = {n: COMPONENTS[i % len(COMPONENTS)] for i, (_, names, _) in reversed([*enumerate(parts)]) for n in names}
+    key = []
+    for i, (kind, names, why) in enumerate(parts):
+        heading = f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}"
+        key.append((_circle(0, 0, 6, COMPONENTS[i % len(COMPONENTS)]), heading, why))
+    title = "Surrogate: nothing to project"
     if any(_leaves(g) for g in plan.groups):
+        title = "Surrogate with projected leaves"
         icon = _rect((-7, -6, 7, 6), TINT, PROJECTED, 2, ' stroke-dasharray="3 2"')
-        rows.append((icon, "surrogate leaf", ["the projected message of one interface"]))
-    for icon, title, why in rows:
-        lines = [line for part in why for line in _wrap(part, width - 2 * margin - 30)]
-        words = _text(18, 4, title, INK, 12, ' font-weight="600"')
-        words += "".join(_text(18, 4 + LEADING * (i + 1), line, SOFT) for i, line in enumerate(lines))
-        notes[1].append(f'<g class="note" transform="translate({margin + 8:.0f} {y:.0f})">{icon}{words}</g>')
-        y += LEADING * len(lines) + 24.0
-    low = max(low, y)
-    total_width, total_height = 2 * width, low + 8.0
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {total_width:.0f} {total_height:.0f}" width="{total_width:.0f}" height="{total_height:.0f}" font-family="{FONT}">',
-        f"<title>{escape(name)}</title>",
-        '<defs><marker id="ngmp-arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">'
-        f'<path d="M0,1 L10,5 L0,9 z" fill="{LINE}"/></marker></defs>',
-        f'<rect width="100%" height="100%" fill="white"/>',
-        _text(margin, 40, name, INK, 20, ' font-weight="700"'),
-    ]
-    for i, (title, tint) in enumerate((("Declared factor graph", None), ("Surrogate", colours))):
-        shift = (width - (right - left)) / 2 - left
-        out.append(f'<g class="panel" id="{"surrogate" if i else "declared"}" transform="translate({i * width:.0f} 0)">')
-        out.append(_text(margin, 70, title, SOFT, 14, ' font-weight="600"'))
-        out.append(f'<g class="graph" transform="translate({shift:.0f} {head - top:.0f})">')
-        out.append(_panel(plan, items, centres, block, touches, tint))
-        out += ["</g>", *notes[i], "</g>"]
-    out.append(f'<path d="M{width:.0f},60 V{total_height - 24:.0f}" stroke="{FRAME}"/>')
-    return "\n".join([*out, "</svg>\n"]).encode("ascii", "xmlcharrefreplace").decode()
+        key.append((icon, "surrogate leaf", ("the projected message of one interface, in its family",)))
+
+    left, top, right, bottom = _bounds(items, at, {k: item.room for k, item in items.items()})
+    width = max(right - left + 2 * PAD + 2 * MARGIN, 430.0)
+    foot = HEAD + bottom - top + 2.7 * PAD + 34.0
+    legend, low = _notes(_legend(plan), MARGIN, foot, width - 2 * MARGIN)
+    components, lower = _notes(key, MARGIN, foot, width - 2 * MARGIN)
+    height = max(low, lower) + 8.0
+    shift = f"translate({(width - (right - left)) / 2 - left:.0f} {HEAD + PAD - top:.0f})"
+    out = []
+    for x, panel, heading, graph, notes, colours in (
+        (0.0, "declared", "Declared factor graph", declared, legend, {}),
+        (width, "surrogate", title, _surrogate(plan, declared, touches), components, tint),
+    ):
+        words = _text(MARGIN, 70, heading, SOFT, 14, ' font-weight="600"')
+        body = _panel(plan, graph, items, block, colours)
+        inner = f'{words}\n<g transform="{shift}">\n{body}\n</g>\n{notes}'
+        out.append(f'<g class="panel {panel}" transform="translate({x:.0f} 0)">{inner}</g>')
+    size = f'viewBox="0 0 {2 * width:.0f} {height:.0f}" width="{2 * width:.0f}" height="{height:.0f}"'
+    document = f"""<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}">
+<title>{escape(_clean(name))}</title>
+<defs><marker id="ngmp-arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
+<path d="M0,1 L10,5 L0,9 z" fill="{LINE}"/></marker></defs>
+<rect width="100%" height="100%" fill="white"/>
+{_text(MARGIN, 40, name, INK, 20, ' font-weight="700"')}
+<path d="M{width:.0f},60 V{height - 24:.0f}" stroke="{FRAME}"/>
+{out[0]}
+{out[1]}
+</svg>
+"""
+    return document.encode("ascii", "xmlcharrefreplace").decode()

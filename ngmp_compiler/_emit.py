@@ -1,18 +1,21 @@
 r"""Emit: the fixed-point map of a plan, as pure functions of its leaves.
 
-One evaluation runs the conjugate core and projects every factor that is not conjugate:
+One evaluation runs the conjugate core and finds a target for the leaf on every interface that is not conjugate, by the
+message rule of its factor (see `_rules`); for NGMP
 
 $$ \eta^*_{a \to i} = \nabla_{\mu_i} \mathbb E_{q_{\lambda_i}}[\ell_{a \to i}], \qquad
    \ell_{a \to i}(z_i) = \log \int f_a \prod_{j \ne i} q_{c_{aj}}(z_j)\, dz_j, \qquad c_{aj} = \lambda_j - \eta_{aj}. $$
 
-The free energy reported with it is the Bethe free energy of the projected factors on the exact core,
+The free energy is $F = -\log Z(\eta) - \sum_a e_a$, with Z the partition function of the core under its leaves and e_a
+the share of a projected factor under its rule:
 
-$$ F = -\log Z(\eta) - \sum_a \Big[ \sum_j \big( \mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - \eta_{aj} \cdot \mu_j \big)
-       - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}} \Big], $$
+- NGMP: $e_a = \sum_j (\mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - \eta_{aj} \cdot \mu_j) - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}}$,
+  d_a the number of its interfaces: the Bethe free energy of the projected factors on the exact core;
+- VMP, NCVMP, PVMP: $e_a = \mathbb E[\log f_a] - \sum_j \eta_{aj} \cdot \mu_j$, the variational free energy of the clusters;
+- EP: $e_a = \log \int f_a \prod_j q_{c_{aj}} + \sum_j (A(c_{aj}) - A(\lambda_j))$.
 
-with Z the partition function of the core under its leaves and d_a the number of projected interfaces of factor a. On a
-conjugate graph the sum is empty and F is minus the log-evidence; for unary factors F is minus the evidence lower
-bound. With the cavities held fixed its gradient in the mean parameters of every edge is eta - eta*, zero at a fixed point.
+On a conjugate graph F is minus the log-evidence; for unary factors under NGMP it is minus the evidence lower bound. With
+the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +25,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
-from ._core import Core, CoreResult, Leaves, masked, select
+from ._core import Core, CoreResult, Leaves, masked
+from ._rules import select
 from ._schedule import Plan
 from ._type import FactorGroup, Functional
 
@@ -41,40 +45,32 @@ class Map:
     def __init__(self, plan: Plan, rules: dict[str, Any]):
         self.plan = plan
         self.core = Core(plan)
-        self.rules = rules  # quadrature rule by group name
+        self.rules = rules  # message rule by group name
         self.hinted: dict[str, bool] = {}  # which leaves `initial` starts at the data
         self.projected = [g for g in plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
 
     def _interfaces(self, group: FactorGroup, result: CoreResult, leaves: Leaves):
-        """Marginals and cavities of a group; an improper cavity is replaced by its marginal and flagged."""
-        marginals, cavities, proper = [], [], []
-        for j in range(len(group.edges)):
-            q = result.edges[group.key(j)]
-            c = q - leaves[group.key(j)]
-            ok = c.is_proper()
-            marginals.append(q)
-            cavities.append(select(ok, c, q))
-            proper.append(ok)
-        return tuple(marginals), tuple(cavities), proper
+        """Marginals and leaves of the interfaces of a group."""
+        keys = [group.key(j) for j in range(len(group.edges))]
+        return tuple(result.edges[k] for k in keys), tuple(leaves[k] for k in keys)
 
-    def evaluate(self, leaves: Leaves) -> Evaluation:
-        """One run of the core and one projection of every interface."""
+    def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None) -> Evaluation:
+        """One run of the core and one target for every interface (or for the ones in `keys`)."""
         result = self.core.run(leaves)
         target: Leaves = {}
         usable = result.proper
         for group in self.projected:
-            marginals, cavities, proper = self._interfaces(group, result, leaves)
+            marginals, own = self._interfaces(group, result, leaves)
+            rule = self.rules[group.name]
             for j, q in enumerate(marginals):
-                eta = group.factor.project(j, q, cavities, self.rules[group.name])  # type: ignore[attr-defined]
-                # A message integrated against an improper cavity does not exist; its target is flat. The leaf itself
-                # is never clipped.
-                others = jnp.ones(group.n, bool)
-                for i, ok in enumerate(proper):
-                    others &= ok if i != j else True
-                eta = select(others, eta, jax.tree.map(jnp.zeros_like, eta))
+                usable &= jnp.all(q.is_proper())
+                if keys is not None and group.key(j) not in keys:
+                    continue
+                eta, exists = rule.target(group.factor, j, marginals, own)
+                # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
+                eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 target[group.key(j)] = eta
-                usable &= jnp.all(q.is_proper())
                 for x in jax.tree.leaves(eta):
                     usable &= jnp.all(jnp.isfinite(x))
         return Evaluation(target, result, usable)
@@ -83,36 +79,34 @@ class Map:
         """The Bethe free energy; see the module docstring."""
         total = -result.log_partition
         for group in self.projected:
-            marginals, cavities, proper = self._interfaces(group, result, leaves)
-            rule = self.rules[group.name]
-            factor: Any = group.factor
-            energy = jnp.zeros(group.n, self.plan.dtype)
-            for j, q in enumerate(marginals):
-                expected = factor.expected_log_message(j, q, cavities, rule)
-                energy += expected - leaves[group.key(j)].dot(q.to_mean())
-            if len(marginals) > 1:
-                energy -= (len(marginals) - 1) * factor.log_evidence(cavities, rule)
-            total -= jnp.sum(masked(group, energy))
+            marginals, own = self._interfaces(group, result, leaves)
+            total -= jnp.sum(masked(group, self.rules[group.name].evidence(group.factor, marginals, own)))
         return total
 
     def initial(self) -> Leaves:
-        """Leaves to start from: projected at the marginal that the data suggest, flat where they suggest none."""
+        """Leaves to start from: the target at the marginal that the data suggest, flat where they suggest none."""
         leaves: Leaves = {}
         for group in self.projected:
             factor: Any = group.factor
-            hints = factor.initial()
-            cavities = tuple(self._prior(group, j) for j in range(len(group.edges)))
+            hints = [None if h is None else self._fill(group, h) for h in factor.initial()]
+            flat = [self._flat(group, j) for j in range(len(group.edges))]
+            guesses = tuple(self._prior(group, j) if h is None else h for j, h in enumerate(hints))
             for j, hint in enumerate(hints):
                 self.hinted[group.key(j)] = hint is not None
-                family, shape = self._edge_family(group, j)
-                leaf = family.flat((group.n,), shape, self.plan.dtype)
+                leaf = flat[j]
                 if hint is not None:
-                    hint = jax.tree.map(lambda x, n=group.n: jnp.broadcast_to(x, (n, *x.shape[1:])), hint)
-                    eta = factor.project(j, hint, cavities, self.rules[group.name])
-                    good = (leaf + eta).is_proper()  # a start that would make the core improper is not used
-                    leaf = select(good, eta, leaf)
+                    eta, exists = self.rules[group.name].target(factor, j, guesses, tuple(flat))
+                    # A start that would make the core improper is not used.
+                    leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
         return leaves
+
+    def _fill(self, group: FactorGroup, hint: AbstractFamily) -> AbstractFamily:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])).astype(self.plan.dtype), hint)
+
+    def _flat(self, group: FactorGroup, j: int) -> AbstractFamily:
+        family, shape = self._edge_family(group, j)
+        return family.flat((group.n,), shape, self.plan.dtype)
 
     def _edge_family(self, group: FactorGroup, j: int) -> tuple[type[AbstractFamily], tuple[int, ...]]:
         edge = group.edges[j]

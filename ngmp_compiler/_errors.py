@@ -15,7 +15,7 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         where = ", ".join(part for part in (self.site and f"site '{self.site}'", self.interface) if part)
         given, works = self.given.rstrip(". "), self.works.rstrip(". ")
-        works = f" {works[0].upper()}{works[1:]}." if works else ""
+        works = f" {works[0].upper()}{works[1:]}{'' if works.endswith('?') else '.'}" if works else ""
         return (f"{where}: " if where else "") + f"{given}.{works}"
 
 

@@ -5,13 +5,17 @@ A `Variable` is a handle on random variables of one *plane* (a family and an eve
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
+
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
-from ._inputs import Input, unwrap
+from ._inputs import is_array, unwrap
+from ._links import Exp as Exp
+from ._links import Take as Take
+from ._naming import label, not_affine, refuse, split_key, static_index
 
 
 class Plane(NamedTuple):
@@ -25,15 +29,12 @@ class Plane(NamedTuple):
         return self.family.__name__ + (f"[{size}]" if size else "")
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, (int, float, Input, np.ndarray, np.generic)) or hasattr(x, "aval") or hasattr(x, "__jax_array__")
-
-
 class _Arithmetic:
     """Operators shared by variables and affine expressions; only Gaussian ones may be combined."""
 
     __slots__ = ()
     __array_ufunc__ = None  # numpy arrays on the left defer to us
+    is_expression = True
     shape: tuple[int, ...]
 
     def __add__(self, other: Any) -> "Affine":
@@ -57,21 +58,39 @@ class _Arithmetic:
 
     def __truediv__(self, other: Any) -> "Affine":
         if isinstance(other, _Arithmetic):
-            raise TypeError("a random variable cannot be divided by another one; only by a constant")
+            not_affine(f"{label(self)} / {label(other)}")
         return _scale(as_affine(self), 1.0 / unwrap(other))
+
+    def __rtruediv__(self, other: Any) -> NoReturn:
+        not_affine(f"division by {label(self)}")
+
+    def __pow__(self, other: Any) -> NoReturn:
+        not_affine(f"a power of {label(self)}")
 
     def __rmatmul__(self, matrix: Any) -> "Affine":
         return _matmul(matrix, as_affine(self))
 
+    def __matmul__(self, matrix: Any) -> "Affine":
+        if isinstance(matrix, _Arithmetic):
+            not_affine(f"{label(self)} @ {label(matrix)}")
+        return _matmul(matrix if np.ndim(matrix) < 2 else jnp.swapaxes(unwrap(matrix), -1, -2), as_affine(self))
+
     def __bool__(self) -> bool:
-        raise TypeError(
-            "the truth value of a random variable is not known while the model is declared: structure (which factors "
-            "exist) may depend on shapes and static arguments only"
+        refuse(
+            f"the truth value of {label(self)}, a random variable, was asked for",
+            "structure (which factors exist) may depend on shapes and static arguments only",
         )
+
+    def _compare(self, other: Any) -> NoReturn:
+        del other
+        self.__bool__()
+        raise AssertionError
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compare
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a scalar expression")
+            raise TypeError(f"len() of {label(self)}, a scalar")
         return self.shape[0]
 
     def __iter__(self):
@@ -101,8 +120,14 @@ class Variable(_Arithmetic):
     def shape(self) -> tuple[int, ...]:
         return self.index.shape + self.event_shape
 
-    def __getitem__(self, key: Any) -> "Variable":
-        return Variable(self.frame, self.plane, np.asarray(self.index[static_index(key)]))
+    def __getitem__(self, key: Any) -> Any:
+        key, component = split_key(self, static_index(self, key))
+        if component is not None:
+            return _component(as_affine(self[key] if key else self), component)
+        try:
+            return Variable(self.frame, self.plane, np.asarray(self.index[key]))
+        except IndexError as error:
+            raise IndexError(f"variable {label(self)} of shape {self.shape}: {error}") from None
 
     def __repr__(self) -> str:
         return f"Variable({self.plane}, shape={self.shape})"
@@ -132,7 +157,9 @@ class Affine(_Arithmetic):
         return self.batch_shape + self.event_shape
 
     def __getitem__(self, key: Any) -> "Affine":
-        key = static_index(key)
+        key, component = split_key(self, static_index(self, key))
+        if component is not None:
+            return _component(self[key] if key else self, component)
         terms = []
         for variable, op, coefficient in self.terms:
             index = np.broadcast_to(variable.index, self.batch_shape)[key]
@@ -151,28 +178,10 @@ class Affine(_Arithmetic):
 _TAIL = {"scale": 0, "dot": 1, "matmul": 2}  # trailing event axes of a coefficient
 
 
-class Exp(NamedTuple):
-    """`exp(inner)` of an affine expression: a rate or a precision through its logarithm."""
-
-    inner: Affine
-
-
-class Take(NamedTuple):
-    """Row of a constant `table` picked by a categorical variable."""
-
-    table: Any
-    index: Variable
-
-
-def static_index(key: Any) -> Any:
-    """An index usable at declaration time, or a clear error."""
-    for k in key if isinstance(key, tuple) else (key,):
-        if isinstance(k, Input) or (hasattr(k, "aval") and not isinstance(k, np.ndarray)):
-            raise TypeError(
-                "a random variable was indexed with a traced array; which variables a factor touches is structure, so "
-                "indices must be static: integers, slices or numpy arrays closed over by the model"
-            )
-    return key
+def _component(x: "Affine", key: Any) -> "Affine":
+    """Entries of a vector: linear functionals with unit features."""
+    rows = np.eye(x.event_shape[0])[key]
+    return _matmul(rows, x)
 
 
 def as_affine(x: Any) -> Affine:
@@ -181,19 +190,22 @@ def as_affine(x: Any) -> Affine:
         return x
     if isinstance(x, Variable) and x.plane.family in (Gaussian, MvGaussian):
         return Affine((Term(x, "scale", None),), None, x.batch_shape, x.event_shape)
-    what = f"a {x.plane.family.__name__} variable" if isinstance(x, Variable) else f"{type(x).__name__}"
-    raise TypeError(f"arithmetic needs Gaussian variables, but {what} was given; use it directly as a parameter")
+    what = f"{label(x)}, a {x.plane.family.__name__} variable" if isinstance(x, Variable) else repr(x)
+    refuse(f"arithmetic on {what}", "only Gaussian variables form expressions; use it directly as a parameter")
 
 
-def _broadcast(what: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+def _broadcast(what: str, x: Any, y: Any, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The common shape of operands `x` and `y`; their labels are looked up for the message only."""
     try:
         return np.broadcast_shapes(*shapes)
     except ValueError:
+        sides = " and ".join(label(e) if isinstance(e, _Arithmetic) else "a constant" for e in (x, y))
         listed = " and ".join(map(str, shapes))
-        raise ValueError(f"{what}: shapes {listed} do not broadcast") from None
+        refuse(f"{what} of {sides}: shapes {listed} do not broadcast", "plates follow NumPy's broadcasting")
 
 
 def _product(a: Any, b: Any) -> Any:
+    # `b` alone may be a lazily indexed input, and stays one.
     return b if a is None else unwrap(a) * unwrap(b)
 
 
@@ -201,61 +213,84 @@ def _add(x: Affine, other: Any) -> Affine:
     if isinstance(other, (Variable, Affine)):
         y = as_affine(other)
         if x.event_shape != y.event_shape:
-            raise ValueError(f"cannot add expressions of event shapes {x.event_shape} and {y.event_shape}")
+            sides = f"sum of {label(x)} and {label(y)}: events of shape {x.event_shape} and {y.event_shape}"
+            refuse(sides, "add scalars, or vectors of equal length")
         offset = y.offset if x.offset is None else x.offset if y.offset is None else unwrap(x.offset) + unwrap(y.offset)
-        return Affine(x.terms + y.terms, offset, _broadcast("sum", x.batch_shape, y.batch_shape), x.event_shape)
-    if not _is_array(other):
+        batch = _broadcast("sum", x, y, x.batch_shape, y.batch_shape)
+        return Affine(x.terms + y.terms, offset, batch, x.event_shape)
+    if not is_array(other):
         return NotImplemented
     if type(other) in (int, float) and other == 0:
         return x
-    shape = _broadcast("sum", x.shape, np.shape(other))
+    shape = _elementwise(x, "sum", other)
+    if np.ndim(other) < len(x.event_shape):
+        fill = np.full if isinstance(other, (int, float)) else jnp.full
+        other = fill(x.event_shape, unwrap(other))
     offset = other if x.offset is None else unwrap(x.offset) + unwrap(other)
     return Affine(x.terms, offset, shape[: len(shape) - len(x.event_shape)], x.event_shape)
 
 
+def _elementwise(x: Affine, what: str, other: Any) -> tuple[int, ...]:
+    """The shape of an elementwise operation with a constant, which must not stretch vectors."""
+    shape = _broadcast(what, x, other, x.shape, np.shape(other))
+    if shape[len(shape) - len(x.event_shape) :] != x.event_shape:
+        given = f"{what} of {label(x)}, vectors of length {x.event_shape[0]}, and a constant of shape {np.shape(other)}"
+        refuse(given, "the last axes must agree")
+    return shape
+
+
 def _scale(x: Affine, c: Any) -> Affine:
     if isinstance(c, _Arithmetic):
-        raise TypeError("a product of two random variables is not affine; one side of * must be a constant")
-    if not _is_array(c):
+        not_affine(f"{label(x)} * {label(c)}, a product of two random variables,")
+    if not is_array(c):
         return NotImplemented
+    shape = _elementwise(x, "product", c)
     if x.event_shape and np.ndim(c):  # elementwise on a vector: a diagonal matrix
-        return _matmul(jnp.eye(x.event_shape[0]) * unwrap(c)[..., None, :], x)
-    batch = _broadcast("product", x.batch_shape, np.shape(c))
+        return _matmul(np.eye(x.event_shape[0]) * unwrap(c)[..., None, :], x)
     terms = []
     for variable, op, coefficient in x.terms:
-        factor = unwrap(c)
+        factor = c
         if np.ndim(factor) and _TAIL[op]:
-            factor = factor[(..., *(None,) * _TAIL[op])]
+            factor = unwrap(factor)[(..., *(None,) * _TAIL[op])]
         terms.append(Term(variable, op, _product(coefficient, factor)))
     offset = None if x.offset is None else unwrap(x.offset) * unwrap(c)
-    return Affine(tuple(terms), offset, batch, x.event_shape)
+    return Affine(tuple(terms), offset, shape[: len(shape) - len(x.event_shape)], x.event_shape)
 
 
 def _contract(x: Affine, rows: Any, op: str, event_shape: tuple[int, ...]) -> Affine:
     """Apply `rows` ((..., D) for "dot", (..., m, D) for "matmul") to a vector-valued expression."""
-    rows = unwrap(rows)
     width = np.shape(rows)[-1]
+    if not x.event_shape:
+        given = f"a linear map of width {width} meets {label(x)}, which is scalar (of batch shape {x.batch_shape})"
+        refuse(given, "the variable of dot(features, w) and A @ x must be a vector: declare it with MvNormal")
     if x.event_shape != (width,):
-        raise ValueError(f"features of width {width} meet a vector of shape {x.event_shape}; they must agree")
+        given = f"features of shape {np.shape(rows)} meet {label(x)}, a vector of length {x.event_shape[0]}"
+        refuse(given, f"the last axis of the features must be {x.event_shape[0]}")
     lead = np.shape(rows)[: np.ndim(rows) - _TAIL[op]]
     terms = []
     for variable, inner, coefficient in x.terms:
-        if inner == "scale":
-            scaled = rows if coefficient is None else jnp.asarray(coefficient)[(..., *(None,) * _TAIL[op])] * rows
+        if inner == "scale" and coefficient is None:
+            scaled = rows  # a lazily indexed input stays one
+        elif inner == "scale":
+            scaled = jnp.asarray(unwrap(coefficient))[(..., *(None,) * _TAIL[op])] * unwrap(rows)
         else:
-            scaled = jnp.einsum("...d,...de->...e" if op == "dot" else "...md,...de->...me", rows, unwrap(coefficient))
+            spec = "...d,...de->...e" if op == "dot" else "...md,...de->...me"
+            scaled = jnp.einsum(spec, unwrap(rows), unwrap(coefficient))
         terms.append(Term(variable, op, scaled))
     offset = None
     if x.offset is not None:
-        offset = jnp.einsum("...d,...d->..." if op == "dot" else "...md,...d->...m", rows, unwrap(x.offset))
-    return Affine(tuple(terms), offset, _broadcast("features", x.batch_shape, lead), event_shape)
+        spec = "...d,...d->..." if op == "dot" else "...md,...d->...m"
+        offset = jnp.einsum(spec, unwrap(rows), unwrap(x.offset))
+    return Affine(tuple(terms), offset, _broadcast("product", rows, x, lead, x.batch_shape), event_shape)
 
 
 def _matmul(matrix: Any, x: Affine) -> Affine:
     if isinstance(matrix, _Arithmetic):
-        raise TypeError("a product of two random variables is not affine; the matrix of @ must be a constant")
+        not_affine(f"{label(matrix)} @ {label(x)}, a product of two random variables,")
+    if not is_array(matrix):
+        return NotImplemented
     if np.ndim(matrix) < 1:
-        raise ValueError("the left side of @ must be a vector or a matrix")
+        refuse(f"a scalar @ {label(x)}", "the other side of @ must be a vector or a matrix")
     if np.ndim(matrix) == 1:
         return _contract(x, matrix, "dot", ())
     return _contract(x, matrix, "matmul", (np.shape(matrix)[-2],))
@@ -272,11 +307,15 @@ def dot(features: Any, w: Any) -> Any:
         A scalar-valued expression of batch shape (...).
     """
     if not isinstance(w, _Arithmetic):
-        return jnp.sum(unwrap(features) * unwrap(w), axis=-1)
-    w = as_affine(w)
-    if not w.event_shape:
-        raise TypeError("dot(features, w) needs a vector variable; declare w with MvNormal")
-    return _contract(w, features, "dot", ())
+        if isinstance(features, _Arithmetic):
+            features, w = w, features
+        else:
+            return jnp.sum(unwrap(features) * unwrap(w), axis=-1)
+    if isinstance(features, _Arithmetic):
+        not_affine(f"dot({label(features)}, {label(w)}), a product of two random variables,")
+    if np.ndim(features) < 1:
+        refuse(f"dot of a scalar and {label(w)}", "features have shape (..., D)")
+    return _contract(as_affine(w), features, "dot", ())
 
 
 def exp(x: Any) -> Any:
@@ -287,15 +326,15 @@ def exp(x: Any) -> Any:
 def take(table: Any, index: Any) -> Any:
     """`table[index]`: a row of a constant table picked by a categorical variable (or by constant integers)."""
     if isinstance(table, _Arithmetic):
-        raise TypeError("take(table, z) needs a constant table; rows that are random variables are not supported yet")
-    if isinstance(index, Variable):
-        if index.plane.family is not Categorical:
-            raise TypeError(f"take(table, z) needs a Categorical variable z, not {index!r}")
-        if np.ndim(table) < 1 or np.shape(table)[0] != index.plane.event_shape[0]:
-            rows = np.shape(table)[0] if np.ndim(table) else 0
-            raise ValueError(f"take: the table has {rows} rows but z has {index.plane.event_shape[0]} classes")
-        return Take(table, index)
-    return jnp.asarray(unwrap(table))[unwrap(index)]
+        refuse(f"take from {label(table)}, random variables", "give a constant table: random rows have no kernel yet")
+    if not isinstance(index, _Arithmetic):
+        return jnp.asarray(unwrap(table))[unwrap(index)]
+    if not isinstance(index, Variable) or index.plane.family is not Categorical:
+        refuse(f"take(table, {label(index)})", "the index must be a Categorical variable or constant integers")
+    rows, classes = np.shape(table)[0] if np.ndim(table) else 0, index.plane.event_shape[0]
+    if rows != classes:
+        refuse(f"take(table, {label(index)}): the table has {rows} rows", f"the index has {classes} classes")
+    return Take(table, index)
 
 
 def rebuild(value: Any, event_ndim: int, on_array: Callable, on_variable: Callable) -> Any:

@@ -121,7 +121,7 @@ def unwrap(x: Any) -> Any:
 
 def is_array(x: Any) -> bool:
     """Whether an object is a number or an array, wrapped or not."""
-    return isinstance(x, (int, float, Input, np.ndarray, np.generic)) or hasattr(x, "aval") or hasattr(x, "__jax_array__")
+    return isinstance(x, (int, float, Input, np.ndarray, np.generic, jax.Array)) or hasattr(x, "__jax_array__")
 
 
 def as_constant(value: Any) -> Any:

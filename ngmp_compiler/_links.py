@@ -1,5 +1,6 @@
 """Links: what turns an expression into a rate, a precision or a row of probabilities."""
 
+import math
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
@@ -31,27 +32,35 @@ class Exp:
     def __mul__(self, other: Any) -> "Exp":
         if isinstance(other, Exp):
             return Exp(self.inner + other.inner)
-        return Exp(self.inner + jnp.log(unwrap(other))) if is_array(other) else NotImplemented
+        return Exp(self.inner + _log(other)) if is_array(other) else NotImplemented
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> "Exp":
         if isinstance(other, Exp):
             return Exp(self.inner - other.inner)
-        return Exp(self.inner - jnp.log(unwrap(other))) if is_array(other) else NotImplemented
+        return Exp(self.inner - _log(other)) if is_array(other) else NotImplemented
 
     def __rtruediv__(self, other: Any) -> "Exp":
-        return Exp(jnp.log(unwrap(other)) - self.inner) if is_array(other) else NotImplemented
+        return Exp(_log(other) - self.inner) if is_array(other) else NotImplemented
 
     def _sum(self, other: Any) -> NoReturn:
         del other
-        works = "exp(z) may be multiplied by positive constants and other exp(...); add terms inside: exp(x + y)"
+        works = "it may be multiplied by positive constants and other exp(...); terms are added inside, exp(x + y)"
         raise ModelError(Problem(None, None, "a sum with exp(z) is not the exp of an affine expression", works))
 
     __add__ = __radd__ = __sub__ = __rsub__ = _sum
 
     def __repr__(self) -> str:
         return f"exp({self.inner!r})"
+
+
+def _log(c: Any) -> Any:
+    if not isinstance(c, (int, float)):
+        return jnp.log(unwrap(c))  # what is not positive gives NaN, which the checks of the site report
+    if c <= 0:
+        raise ModelError(Problem(None, None, f"exp(z) was multiplied or divided by {c}", "give a positive constant"))
+    return math.log(c)
 
 
 class Take:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
-from ngmp_kernels import AbstractConjugate, nodes
+from ngmp_kernels import AbstractConjugate, Quadrature, SplitFactor, nodes
 from ngmp_kernels.families import AbstractFamily, Dirichlet, Gaussian, MvGaussian
 
 from ._core import CoreResult, Leaves
@@ -40,8 +40,8 @@ def _predict_group(map: Map, group: FactorGroup, result: CoreResult, g: int) -> 
     zero = _lowered(map, given, jnp.zeros_like(out) + given.distribution.placeholder)
     at_data = [_marginal(map, group, j, e, result, g) for j, e in enumerate(seen.edges)]
     at_zero = [_marginal(map, group, j, e, result, g) for j, e in enumerate(zero.edges)]
-    mean, variance = _moments(zero, at_zero, map.rules[group.name])
-    density = jnp.broadcast_to(_log_density(seen, at_data, map.rules[group.name]), (group.n,))
+    mean, variance = _moments(zero, at_zero, _projection(map, group))
+    density = jnp.broadcast_to(_log_density(seen, at_data, _projection(map, group)), (group.n,))
     known = jnp.all(known.reshape(group.n, -1), axis=1)
     shape = group.shape
     return Prediction(
@@ -67,12 +67,13 @@ def _marginal(map: Map, group: FactorGroup, j: int, edge, result: CoreResult, g:
         return jax.tree.map(edge.index.take, result.planes[edge.plane])
     if not isinstance(edge, Functional):
         raise ModelError(Problem(group.given.name, None, "its interface is a pair of latent variables", "not observed"))
-    original = group.edges[j]
+    pieces = _pieces(group, j)
+    original = group.edges[pieces[0]]
     assert isinstance(original, Functional)
     if edge.width is None:
-        number = next(f for f, (k, i, _) in enumerate(map.plan.functionals) if (k, i) == (g, j))
-        q = result.functionals[number]
-        return Gaussian.from_mean_variance(q.mean + edge.offset - original.offset, q.variance)
+        parts = [result.functionals[f] for f, (k, i, _) in enumerate(map.plan.functionals) if k == g and i in pieces]
+        mean, variance = sum(q.mean for q in parts), sum(q.variance for q in parts)  # independent under mean field
+        return Gaussian.from_mean_variance(mean + edge.offset - original.offset, variance)
     if len(edge.links) != 1:
         works = "predict vector sites whose mean is an expression of one variable"
         raise ModelError(Problem(group.given.name, None, "its mean joins several vector variables", works))
@@ -85,6 +86,18 @@ def _marginal(map: Map, group: FactorGroup, j: int, edge, result: CoreResult, g:
     elif c is not None:
         mean, covariance = c[:, None] * mean, (c**2)[:, None, None] * covariance
     return MvGaussian.from_mean_covariance(mean + edge.offset, covariance)
+
+
+def _pieces(group: FactorGroup, j: int) -> list[int]:
+    """The interfaces that a mean-field rule made of interface j."""
+    if not isinstance(group.factor, SplitFactor):
+        return [j]
+    start = sum(group.factor.parts[:j])
+    return list(range(start, start + group.factor.parts[j]))
+
+
+def _projection(map: Map, group: FactorGroup):
+    return getattr(map.rules[group.name], "projection", Quadrature())
 
 
 def _log_density(group: FactorGroup, marginals: list, rule) -> Array:

@@ -9,30 +9,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from ngmp_kernels import Quadrature
 
+from ._adaptive import adaptive
 from ._checks import checks
 from ._declare import trace
 from ._describe import Description
 from ._emit import Map
-from ._errors import DataError, ModelError, Problem
+from ._errors import DataError
+from ._factorise import factorise
 from ._inputs import Input, wrap
 from ._posterior import Posterior, Prediction
 from ._predict import predict
 from ._roll import roll
-from ._rules import BP, NGMP
+from ._options import Options, check_rules, choose_blocks, choose_rules
+from ._rules import NGMP
 from ._schedule import Plan, schedule
-from ._solve import CONVERGED, INVALID, Solver, State, adaptive
+from ._solve import CONVERGED, INVALID, Solver, State
 from ._type import lower
-
-
-class _Options(NamedTuple):
-    method: Any
-    rules: dict[str, Any]
-    families: dict[str, Any]
-    solver: optax.GradientTransformation
-    max_sweeps: int
-    tol: float | None
+from ._validate import bind, check_inputs, check_options
 
 
 class _Static(NamedTuple):
@@ -61,7 +55,7 @@ class Program:
     value of one compiles anew, as does a new shape.
     """
 
-    def __init__(self, model: Callable, options: _Options):
+    def __init__(self, model: Callable, options: Options):
         self.model = model
         self._options = options
         self._signature = inspect.signature(model)
@@ -76,9 +70,9 @@ class Program:
     # -- inputs -----------------------------------------------------------------------------------------------------
 
     def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[_Static, list[Any]]:
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        leaves, tree = jax.tree.flatten(dict(bound.arguments))
+        arguments = bind(self.model, self._signature, args, kwargs)
+        leaves, tree = jax.tree.flatten(arguments)
+        check_inputs(arguments, leaves)
         static = tuple(None if _is_dynamic(x) else x for x in leaves)
         return _Static(tree, static), [x for x in leaves if _is_dynamic(x)]
 
@@ -90,37 +84,15 @@ class Program:
         leaves = [next(values) if s is None else s for s in static.static]
         arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
         rolled = roll(trace(self.model, _spread(self._signature, arguments)))
+        options = self._options
         groups = lower(rolled, dtype)
-        rules = self._rules(rolled.names, groups)
+        rules = choose_rules(options, rolled.names, groups)
+        groups = factorise(groups, rules, options.factorise, rolled.names)
+        check_rules(rules, groups)
         plan = schedule(rolled, groups, dtype)
         map = Map(plan, rules)
-        tol = self._options.tol if self._options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
-        return Compiled(plan, map, Solver(map, self._options.solver, self._options.max_sweeps, tol))
-
-    def _rules(self, names: dict[str, Any], groups: list) -> dict[str, Any]:
-        """The projection of every group, after checking the options against the model."""
-        options, problems = self._options, []
-        sites = {g.given.name for g in groups}
-        for name in options.rules:
-            if name not in sites:
-                problems.append(Problem(name, None, "rules= names no site", f"the sites are {sorted(sites)}"))
-        for name, family in options.families.items():
-            if name not in names:
-                problems.append(Problem(name, None, "families= names no variable", f"there are {sorted(names)}"))
-            elif family is not names[name][0].family:
-                own, other = names[name][0].family.__name__, getattr(family, "__name__", repr(family))
-                problems.append(Problem(name, None, f"families= asks for {other}", f"the site's family is {own}"))
-        projections = {}
-        for group in groups:
-            rule = options.rules.get(group.given.name, options.method)
-            if isinstance(rule, BP) and not group.conjugate:
-                what = f"BP on a non-conjugate {type(group.factor).__name__}"
-                names_ = ", ".join(group.factor.interfaces)
-                problems.append(Problem(group.given.name, f"interfaces {names_}", what, "NGMP() works here"))
-            projections[group.name] = rule.projection if isinstance(rule, NGMP) else Quadrature()
-        if problems:
-            raise ModelError(problems)
-        return projections
+        tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
+        return Compiled(plan, map, Solver(map, options.solver, options.max_sweeps, tol, choose_blocks(options, map)))
 
     # -- the compiled functions --------------------------------------------------------------------------------------
 
@@ -143,8 +115,8 @@ class Program:
         if map.projected:
             status = compiled.solver.status(state)
         else:  # conjugate: the core is exact, in one sweep
-            residual = jnp.where(result.proper, 0.0, jnp.inf).astype(plan.dtype)
-            state = State(state.leaves, state.step, state.memory, residual, jnp.asarray(1), state.shrinks)
+            residuals = jnp.where(result.proper, 0.0, jnp.inf).astype(plan.dtype)[None]
+            state = State(state.leaves, state.step, state.memory, residuals, jnp.asarray(1), state.shrinks)
             status = compiled.solver.status(state)
         status = jnp.where(invalid, INVALID, status)
         marginals = {}
@@ -261,6 +233,8 @@ def compile(
     method: Any = None,
     rules: dict[str, Any] | None = None,
     families: dict[str, Any] | None = None,
+    factorise: list[tuple[str, ...]] | None = None,
+    schedule: list[str | tuple[str, ...]] | None = None,
     solver: optax.GradientTransformation | None = None,
     max_sweeps: int = 500,
     tol: float | None = None,
@@ -272,6 +246,9 @@ def compile(
         method: the message rule of every interface without a conjugate kernel; `NGMP()` by default.
         rules: rules by site name, where they differ from `method`.
         families: families by variable name, asserted against the model.
+        factorise: clusters of variable names that mean-field rules keep joint; every other variable is on its own.
+        schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
+            newest marginals; by default all at once.
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
         max_sweeps: give up, and say so, after this many sweeps.
         tol: relative residual at which a run has converged; by default 1e-8 in float64, 1e-4 in float32.
@@ -281,14 +258,11 @@ def compile(
     """
     if not callable(model):
         raise TypeError(f"compile needs a model function, not {type(model).__name__}")
-    known = (NGMP, BP)
-    for where, rule in [("method", method), *(rules or {}).items()]:
-        if rule is not None and not isinstance(rule, known):
-            choices = ", ".join(f"{r.__name__}()" for r in known)
-            raise ModelError(Problem(where, None, f"{rule!r} is not a message rule", f"choose from {choices}"))
-    if max_sweeps < 1:
-        raise ValueError(f"max_sweeps must be at least 1, not {max_sweeps}")
-    options = _Options(
-        method or NGMP(), dict(rules or {}), dict(families or {}), solver or adaptive(), int(max_sweeps), tol
-    )
+    check_options(method, rules or {}, families or {}, solver, max_sweeps, tol)
+    clusters = [(c,) if isinstance(c, str) else tuple(c) for c in factorise or []]
+    blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
+    options = Options(
+        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, solver or adaptive(),
+        int(max_sweeps), tol,
+    )  # fmt: skip
     return Program(model, options)

@@ -1,22 +1,262 @@
-"""Message rules: what a factor sends through an interface it is not conjugate to."""
+r"""Message rules: what a factor sends through an interface it is not conjugate to.
 
+Every rule is a function of the same things: a factor, the marginals of its interfaces and its current leaves. It gives the
+target of a leaf and the factor's share of the log-evidence; the map, the solver and the core are the same for all.
+
+| rule | log-message toward j | target |
+| --- | --- | --- |
+| NGMP | $\ell_j = \log\int f \prod_{i\ne j} q_{c_i}$, cavities $c_i = \lambda_i - \eta_i$ | $\nabla_{\mu_j} E_{q_j}[\ell_j]$ |
+| NGMP(power=p) | $\frac1p \log\int f^p \prod_{i\ne j} q_{c_i}$, $c_i = \lambda_i - p\,\eta_i$ | the same |
+| EP(power=p) | the same | moments of $q_{c_j} e^{p \ell_j}$ matched, $c_j$ divided out, over p |
+| NCVMP | $E[\log f \mid z_j]$ under the other *marginals* | $\nabla_{\mu_j} E_{q_j}[\ell_j]$, once a sweep |
+| PVMP | the same | the same, iterated on the edge until $\lambda_j = c_j + \eta_j$ |
+| VMP | the same | the same; refused where $\ell_j$ is not in the family, since the projection is then not exact |
+| BP | exact | refused on every interface that is not conjugate |
+
+The mean-field rules (VMP, NCVMP, PVMP) also take apart what belongs to different clusters; see `_factorise`.
+"""
+
+import abc
 from typing import Any
 
 import equinox as eqx
-from ngmp_kernels import Quadrature
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+from ngmp_kernels import AbstractProjected, Quadrature, nodes, tangent_projection, tilted_match
+from ngmp_kernels.families import AbstractFamily
+
+from ._adaptive import solve_edge
+
+Families = tuple[AbstractFamily, ...]
 
 
-class NGMP(eqx.Module):
+def select(flags: Bool[Array, " n"], yes: AbstractFamily, no: AbstractFamily) -> AbstractFamily:
+    """Choose family instances element by element."""
+
+    def pick(a: Array, b: Array) -> Array:
+        return jnp.where(flags.reshape(flags.shape + (1,) * (a.ndim - flags.ndim)), a, b)
+
+    return jax.tree.map(pick, yes, no)
+
+
+def cavities(marginals: Families, leaves: Families, power: float = 1.0) -> tuple[Families, list[Bool[Array, " n"]]]:
+    """`lambda - p eta` for every interface; an improper one is replaced by the marginal, and flagged."""
+    found, proper = [], []
+    for q, leaf in zip(marginals, leaves, strict=True):
+        c = q - power * leaf
+        proper.append(c.is_proper())
+        found.append(select(proper[-1], c, q))
+    return tuple(found), proper
+
+
+def _all(flags: list[Bool[Array, " n"]], but: int | None = None) -> Bool[Array, " n"]:
+    out = jnp.ones_like(flags[0])
+    for i, f in enumerate(flags):
+        out = out & f if i != but else out
+    return out
+
+
+def _dots(marginals: Families, leaves: Families) -> Float[Array, " n"]:
+    """`sum_j eta_j . mu_j`."""
+    total = leaves[0].dot(marginals[0].to_mean())
+    for q, leaf in zip(marginals[1:], leaves[1:], strict=True):
+        total = total + leaf.dot(q.to_mean())
+    return total
+
+
+class AbstractRule(eqx.Module):
+    """A message rule; see the module docstring."""
+
+    mean_field: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        """The target of the leaf on interface j, and a flag (n,) that is False where it does not exist."""
+
+    @abc.abstractmethod
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        """The factor's share of the log-evidence, beyond the partition function of the core."""
+
+
+def _check_power(power: float | dict[str, float]) -> None:
+    for p in power.values() if isinstance(power, dict) else (power,):
+        if not 0 < p <= 1:
+            raise ValueError(f"power={p}: the fraction of a factor must lie in (0, 1]; towards 0 the rule becomes VMP")
+
+
+class NGMP(AbstractRule):
     """Natural-gradient message passing: the exact BP log-message, projected at the receiving marginal.
 
     Args:
         projection: how expectations under the marginal are taken: `Quadrature()` (the default; Gauss-Hermite on
             Gaussian edges, a trapezoid in log space on Gamma and Beta ones), `GaussHermite(n)`, `LogTrapezoid(n)`,
             `Unscented()` (the paper's three points), `Delta()`.
+        power: the fraction of the factor that is left out of the cavity and integrated, in (0, 1]; or a dictionary
+            by interface name, e.g. `{"tau": 0.5}`, where unnamed interfaces have 1.
     """
 
     projection: Any = Quadrature()
+    power: Any = eqx.field(static=True, default=1.0, converter=lambda p: tuple(sorted(p.items())) if isinstance(p, dict) else p)
+    mean_field = False
+
+    def __check_init__(self) -> None:
+        _check_power(dict(self.power) if isinstance(self.power, tuple) else self.power)
+
+    def _power(self, factor: AbstractProjected, j: int) -> float:
+        return power_of(self.power, factor, j)
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        p = self._power(factor, j)
+        found, proper = cavities(marginals, leaves, p)
+        # A message integrated against an improper cavity does not exist; its target is flat.
+        exists = _all(proper, but=j)
+        if p == 1:
+            return factor.project(j, marginals[j], found, self.projection), exists
+        message = factor.fractional_message(j, found, p, Quadrature())
+        return tangent_projection(marginals[j], message, self.projection), exists
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        d, total = len(marginals), -_dots(marginals, leaves)
+        for j, q in enumerate(marginals):
+            p = self._power(factor, j)
+            found, _ = cavities(marginals, leaves, p)
+            if p == 1:
+                total += factor.expected_log_message(j, q, found, self.projection)
+            else:
+                message = factor.fractional_message(j, found, p, Quadrature())
+                total += nodes_expectation(q, message)
+            if d > 1:  # the local evidence was counted d times; with unequal powers, their average
+                total -= (d - 1) / d * local_evidence(factor, found, p)
+        return total
 
 
-class BP(eqx.Module):
+def power_of(power: Any, factor: AbstractProjected, j: int) -> float:
+    """The power toward interface j."""
+    return dict(power).get(factor.interfaces[j], 1.0) if isinstance(power, tuple) else power
+
+
+def nodes_expectation(q: AbstractFamily, message: Any) -> Float[Array, " n"]:
+    """`E_q[message]`."""
+    z, log_weights = nodes(Quadrature(), q)
+    return jnp.sum(jnp.exp(log_weights) * message(z), axis=0)
+
+
+def local_evidence(factor: AbstractProjected, found: Families, power: float) -> Float[Array, " n"]:
+    """`(1/p) log ∫ f^p Π q_c`; the last integral over the last interface, where noise factors are smoothest."""
+    if power == 1 and len(found) > 1:
+        return factor.log_evidence(found, Quadrature())
+    j = len(found) - 1
+    z, log_weights = nodes(Quadrature(), found[j])
+    message = factor.fractional_message(j, found, power, Quadrature())
+    return jax.nn.logsumexp(log_weights + power * message(z), axis=0) / power
+
+
+class EP(AbstractRule):
+    """Expectation propagation: moments of cavity times exact message, cavity divided out. `power` as in `NGMP`."""
+
+    projection: Any = Quadrature()
+    power: float = eqx.field(static=True, default=1.0)
+    mean_field = False
+
+    def __check_init__(self) -> None:
+        _check_power(self.power)
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        p = self.power
+        found, proper = cavities(marginals, leaves, p)
+        message = factor.fractional_message(j, found, p, Quadrature()) if p != 1 else factor.log_message(j, found)
+        matched = tilted_match(marginals[j], found[j], lambda z: p * message(z), self.projection)
+        return (matched - found[j]) * (1 / p), _all(proper)
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        found, _ = cavities(marginals, leaves, self.power)
+        total = local_evidence(factor, found, self.power)
+        for q, c in zip(marginals, found, strict=True):
+            total += (c.log_partition() - q.log_partition()) / self.power
+        return total
+
+
+def _mean_field_target(projection: Any, factor: AbstractProjected, j: int, marginals: Families) -> AbstractFamily:
+    if len(marginals) == 1:  # unary: the expected log-factor is the log-factor, often in closed form
+        return factor.project(0, marginals[0], marginals, projection)
+    return tangent_projection(marginals[j], factor.mean_field_message(j, marginals, Quadrature()), projection)
+
+
+def _mean_field_evidence(factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+    """`E[log f] - sum_j eta_j . mu_j` under the product of the marginals."""
+    if len(marginals) == 1:
+        energy = factor.expected_log_message(0, marginals[0], marginals, Quadrature())
+    else:
+        energy = factor.expected_log_density(marginals, Quadrature())
+    return energy - _dots(marginals, leaves)
+
+
+class NCVMP(AbstractRule):
+    """Non-conjugate VMP: one tangent projection, a sweep, of the expected log-factor under the other marginals."""
+
+    projection: Any = Quadrature()
+    mean_field = True
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        del leaves
+        eta = _mean_field_target(self.projection, factor, j, marginals)
+        return eta, jnp.ones(marginals[j].batch_shape, bool)
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        return _mean_field_evidence(factor, marginals, leaves)
+
+
+class VMP(AbstractRule):
+    """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
+
+    mean_field = True
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        return NCVMP().target(factor, j, marginals, leaves)
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        return _mean_field_evidence(factor, marginals, leaves)
+
+
+class PVMP(AbstractRule):
+    """Projective VMP: the projection of NCVMP iterated on the edge, all else fixed, until the marginal agrees with it.
+
+    Args:
+        projection: as in `NGMP`.
+        iterations: at most this many inner steps.
+        tol: relative residual at which the inner iteration stops.
+    """
+
+    projection: Any = Quadrature()
+    iterations: int = eqx.field(static=True, default=100)
+    tol: float = eqx.field(static=True, default=1e-10)
+    mean_field = True
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        (cavity,), _ = cavities((marginals[j],), (leaves[j],))
+
+        def toward(q: AbstractFamily) -> AbstractFamily:
+            trial = tuple(q if i == j else m for i, m in enumerate(marginals))
+            return _mean_field_target(self.projection, factor, j, trial)
+
+        eta = solve_edge(toward, cavity, leaves[j], self.iterations, self.tol)
+        return eta, jnp.ones(cavity.batch_shape, bool)
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        return _mean_field_evidence(factor, marginals, leaves)
+
+
+class BP(AbstractRule):
     """Exact belief propagation: refused, at compile time, on any interface that is not conjugate."""
+
+    mean_field = False
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        raise TypeError(f"BP has no message for the projected {type(factor).__name__}")
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        raise TypeError(f"BP has no free energy for the projected {type(factor).__name__}")
+
+
+RULES = (BP, VMP, NCVMP, PVMP, EP, NGMP)

@@ -1,13 +1,12 @@
 """Solve: iterate the map with an optax transformation, guarded so that no marginal ever turns improper."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
-from ngmp_kernels.families import AbstractFamily
 
 from ._core import Leaves
 from ._emit import Map
@@ -27,57 +26,16 @@ class State(eqx.Module):
     """Where a run stands: the last proper leaves, the step to try next, and the solver's memory."""
 
     leaves: Leaves
-    step: Leaves  # what to add to `leaves` at the next sweep
-    memory: Any  # state of the optax transformation
-    residual: Float[Array, ""]
+    step: Leaves  # what to add to `leaves` next
+    memory: tuple[Any, ...]  # state of the optax transformation, for every block of the schedule
+    residuals: Float[Array, " blocks"]
     sweeps: Int[Array, ""]
     shrinks: Int[Array, ""]  # improper proposals since the last proper one
 
-
-class AdaptiveState(NamedTuple):
-    """The damping of every leaf, and the gradients of the sweep before."""
-
-    rate: Any
-    last: Any
-
-
-def _is_family(x: Any) -> bool:
-    return isinstance(x, AbstractFamily)
-
-
-def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.GradientTransformation:
-    """The default solver: damping with a rate for every leaf, set by a secant through its last two residuals.
-
-    If the residual of a leaf behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with `rho = <r_t, r_{t-1}> / |r_{t-1}|^2`
-    the best rate is `1 / kappa = rate / (1 - rho)`: an overshooting leaf (rho < 0) is damped, a lagging one sped up. A rate
-    changes by at most the factors `cut` and `grow` a sweep and stays in [least, 1], so both natural parameters of
-    a leaf remain between their old values and their targets. There is nothing to tune.
-    """
-
-    def init(params: Any) -> AdaptiveState:
-        rate = jax.tree.map(lambda q: jnp.ones(q.batch_shape, q.dtype), params, is_leaf=_is_family)
-        return AdaptiveState(rate, jax.tree.map(jnp.zeros_like, params))
-
-    def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
-        overlap, square = jnp.zeros_like(rate), jnp.zeros_like(rate)
-        for g, h, x in zip(*(jax.tree.leaves(t) for t in (gradient, last, eta)), strict=True):
-            # Residuals relative to the size of the parameter, which makes the two coordinates of a leaf comparable.
-            scale = jnp.abs(x) + jnp.abs(g) + jnp.abs(h) + jnp.finfo(x.dtype).tiny
-            g, h = g / scale, h / scale
-            event = tuple(range(rate.ndim, g.ndim))
-            overlap += jnp.sum(g * h, event)
-            square += jnp.sum(h * h, event)
-        known = square > 0
-        rho = overlap / jnp.where(known, square, 1)
-        factor = jnp.clip(1 / jnp.maximum(1 - rho, 0.1), cut, grow)
-        return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
-
-    def update(updates: Any, state: AdaptiveState, params: Any = None) -> tuple[Any, AdaptiveState]:
-        rate = jax.tree.map(new_rate, updates, state.last, state.rate, params, is_leaf=_is_family)
-        steps = jax.tree.map(lambda g, a: -(g * a), updates, rate, is_leaf=_is_family)
-        return steps, AdaptiveState(rate, updates)
-
-    return optax.GradientTransformation(init, update)
+    @property
+    def residual(self) -> Float[Array, ""]:
+        """The largest relative residual."""
+        return jnp.max(self.residuals)
 
 
 def residual_norm(target: Leaves, leaves: Leaves) -> Float[Array, ""]:
@@ -92,46 +50,68 @@ def residual_norm(target: Leaves, leaves: Leaves) -> Float[Array, ""]:
 
 
 class Solver:
-    """The guarded iteration. A sweep is one evaluation of the map.
+    """The guarded iteration over the blocks of a schedule; one block of everything is the Jacobi schedule.
 
     `optax` transformations see `eta - eta*` as the gradient. A proposal at which a marginal is improper or a target is
     not finite is not accepted: the step is cut to a quarter, momentum is dropped, and the sweep counts.
     """
 
-    def __init__(self, map: Map, transformation: optax.GradientTransformation, max_sweeps: int, tol: float):
+    def __init__(
+        self, map: Map, transformation: optax.GradientTransformation, max_sweeps: int, tol: float, blocks: list[list[str]]
+    ):
         self.map, self.transformation, self.max_sweeps, self.tol = map, transformation, max_sweeps, tol
+        self.blocks = blocks
 
     def init(self, leaves: Leaves) -> State:
-        dtype = self.map.plan.dtype
-        return State(
-            leaves, jax.tree.map(jnp.zeros_like, leaves), self.transformation.init(leaves),
-            jnp.asarray(jnp.inf, dtype), jnp.asarray(0), jnp.asarray(0),
-        )  # fmt: skip
+        memory = tuple(self.transformation.init(_pick(leaves, keys)) for keys in self.blocks)
+        residuals = jnp.full(len(self.blocks), jnp.inf, self.map.plan.dtype)
+        return State(leaves, jax.tree.map(jnp.zeros_like, leaves), memory, residuals, jnp.asarray(0), jnp.asarray(0))
 
     def sweep(self, state: State) -> State:
-        """Try the pending step; if proper, evaluate the map there and prepare the next."""
+        """One sweep: the blocks in order, each at the leaves the one before it left."""
+        for block in range(len(self.blocks)):
+            state = self._advance(state, block)
+        return eqx.tree_at(lambda s: s.sweeps, state, state.sweeps + 1)
+
+    def _advance(self, state: State, block: int) -> State:
+        """Try the pending step; if proper, evaluate the map there and prepare the step of a block."""
+        keys = self.blocks[block]
         trial = jax.tree.map(jnp.add, state.leaves, state.step)
-        target, _, usable = self.map.evaluate(trial)
-        gradient = jax.tree.map(jnp.subtract, trial, target)
-        step, memory = self.transformation.update(gradient, state.memory, trial)
+        target, _, usable = self.map.evaluate(trial, frozenset(keys))
+        own = _pick(trial, keys)
+        gradient = jax.tree.map(jnp.subtract, own, target)
+        step, memory = self.transformation.update(gradient, state.memory[block], own)
+        zeros = jax.tree.map(jnp.zeros_like, state.leaves)
         accepted = State(
-            trial, step, memory, residual_norm(target, trial).astype(state.residual.dtype),
-            state.sweeps + 1, jnp.zeros_like(state.shrinks),
+            trial, {**zeros, **step}, _put(state.memory, block, memory),
+            state.residuals.at[block].set(residual_norm(target, own).astype(state.residuals.dtype)),
+            state.sweeps, jnp.zeros_like(state.shrinks),
         )  # fmt: skip
+        fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
         refused = State(
-            state.leaves, jax.tree.map(lambda s: _SHRINK * s, state.step), self.transformation.init(state.leaves),
-            state.residual, state.sweeps + 1, state.shrinks + 1,
+            state.leaves, jax.tree.map(lambda s: _SHRINK * s, state.step), fresh, state.residuals,
+            state.sweeps, state.shrinks + 1,
         )  # fmt: skip
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), accepted, refused)
 
     def running(self, state: State) -> Bool[Array, ""]:
+        """Whether there is more to do."""
         more = (state.sweeps < self.max_sweeps) & (state.shrinks < _MAX_SHRINKS)
         return more & ~(state.residual <= self.tol)
 
     def run(self, state: State) -> State:
+        """Sweep until converged, stuck, or out of sweeps."""
         return jax.lax.while_loop(self.running, self.sweep, state)
 
     def status(self, state: State) -> Int[Array, ""]:
-        stuck = state.shrinks >= _MAX_SHRINKS
-        code = jnp.where(state.residual <= self.tol, CONVERGED, jnp.where(stuck, STUCK, RUNNING))
-        return code
+        """Why a run stopped: a key of `REASONS`."""
+        stuck = jnp.where(state.shrinks >= _MAX_SHRINKS, STUCK, RUNNING)
+        return jnp.where(state.residual <= self.tol, CONVERGED, stuck)
+
+
+def _pick(leaves: Leaves, keys: list[str]) -> Leaves:
+    return {k: leaves[k] for k in keys}
+
+
+def _put(items: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
+    return items[:at] + (value,) + items[at + 1 :]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from ngmp_kernels import AbstractConjugate, AbstractFactor
+from ngmp_kernels import AbstractConjugate, AbstractFactor, GenericDensity
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from ._errors import ModelError, Problem
@@ -84,26 +84,49 @@ def kind(value: Any) -> str:
     return "take(categorical)" if isinstance(value, Take) else "constant"
 
 
-def _problem(group: Group, kinds: dict[str, str]) -> Problem:
-    """Say which argument is off, against the nearest signature of the distribution."""
-    name = type(group.distribution).__name__
-    signatures = [s for s in group.distribution.signatures if set(s.arguments) == set(kinds)]
+_WORDS = {
+    "constant": "a constant",
+    "gaussian": "a Gaussian variable (or an affine expression)",
+    "mvgaussian": "a Gaussian vector (an MvNormal variable, A @ x)",
+    "exp(gaussian)": "exp(z) of a Gaussian z",
+    "exp(mvgaussian)": "exp of a vector",
+    "take(categorical)": "take(table, z) of a Categorical z",
+}
+
+
+def _words(kind: str) -> str:
+    return _WORDS.get(kind, f"a {kind.capitalize()} variable")
+
+
+def _problems(group: Group, kinds: dict[str, str]) -> list[Problem]:
+    """Say which arguments are off, against the nearest signature of the distribution."""
+    name = "ngmp.factor" if isinstance(group.distribution, GenericDensity) else type(group.distribution).__name__
+    every = group.distribution.signatures
+    signatures = [s for s in every if set(s.arguments) == set(kinds)]
     if not signatures:
-        accepted = sorted({", ".join(k for k in s.arguments if k != "out") for s in group.distribution.signatures})
-        return Problem(group.name, None, f"{name} given with {sorted(kinds)}", f"it takes {' or '.join(accepted)}")
+        accepted = sorted({", ".join(k for k in s.arguments if k != "out") for s in every})
+        given = ", ".join(k for k in kinds if k != "out")
+        return [Problem(group.name, None, f"{name} was given {given}", f"it takes {' or '.join(accepted)}")]
 
     def wrong(s: Any) -> list[str]:
         return [k for k, accepted in s.arguments.items() if kinds[k] not in accepted]
 
     nearest = min(signatures, key=lambda s: len(wrong(s)))
-    bad = wrong(nearest)[0]
-    # What this argument may be, with the others as they are.
-    works = sorted({k for s in signatures for k in s.arguments[bad] if set(wrong(s)) <= {bad}}) or sorted(nearest.arguments[bad])
-    seen = f"{name} has no kernel for {bad} of kind '{kinds[bad]}'"
-    words = {"constant": "observed data or a constant", "out": "the outcome"}
-    hint = " or ".join(words.get(k, f"'{k}'") for k in works)
-    extra = ": did you mean exp(...)?" if kinds[bad] == "gaussian" and "exp(gaussian)" in works else ""
-    return Problem(group.name, f"interface {bad}", seen, f"It takes {hint}{extra}")
+    problems = []
+    for bad in wrong(nearest):
+        # What this argument may be, with the others as they are.
+        fit = [s for s in signatures if set(wrong(s)) <= {bad}] or [nearest]
+        works = list(dict.fromkeys(k for s in fit for k in sorted(s.arguments[bad])))
+        words = ["observed data" if (bad, k) == ("out", "constant") else _words(k) for k in works]
+        hint = f"it takes {', or '.join(words)}"
+        if kinds[bad] == "gaussian" and "exp(gaussian)" in works:
+            hint += f": did you mean {bad}=exp(...)?"
+        others = {k for s in every for k, accepted in s.arguments.items() if k not in kinds and kinds[bad] in accepted}
+        if others:
+            hint += f"; {_words(kinds[bad])} may be given as {' or '.join(f'{k}=' for k in sorted(others))}"
+        given = f"{name} has no kernel where {bad} is {_words(kinds[bad])}"
+        problems.append(Problem(group.name, f"interface {bad}", given, hint))
+    return problems
 
 
 def _cast(value: Any, dtype: Any) -> Any:
@@ -149,22 +172,53 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
     return None
 
 
-def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | Problem:
+def _clean(value: Any, placeholder: Any, mask: Any) -> Any:
+    """Data (n|1, *event) with a valid value where they are masked or not finite.
+
+    Values that are not finite are reported by the checks, and the run is marked as invalid; but it must not spread NaN.
+    """
+    xp = np if isinstance(value, np.ndarray) else jnp  # what is known while compiling stays numpy
+    fill = np.asarray(placeholder, value.dtype)
+    if jnp.issubdtype(value.dtype, jnp.inexact):
+        value = xp.where(xp.isfinite(value), value, fill)
+    if mask is None:
+        return value
+    return jnp.where(mask.reshape(-1, *(1,) * (np.ndim(value) - 1)), value, fill)
+
+
+def _finite(value: Any) -> Any:
+    """An argument with one where a parameter, and zero where a coefficient or offset, is not finite; see `_clean`."""
+    if isinstance(value, Affine):
+        terms = tuple(t._replace(coefficient=_finite_or(t.coefficient, 0)) for t in value.terms)
+        return Affine(terms, _finite_or(value.offset, 0), value.batch_shape, value.event_shape)
+    if isinstance(value, Take):
+        return Take(_finite_or(value.table, 1), value.index)
+    return value if isinstance(value, Variable) else _finite_or(value, 1)
+
+
+def _finite_or(value: Any, fill: float) -> Any:
+    return None if value is None else _clean(value, fill, None)
+
+
+def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | list[Problem]:
     """Pick the signature of one group and build its factor."""
     kinds = {name: kind(value) for name, value in group.arguments.items()}
     for signature in group.distribution.signatures:
         if set(signature.arguments) == set(kinds) and all(kinds[k] in v for k, v in signature.arguments.items()):
             break
     else:
-        return _problem(group, kinds)
-    arguments = {name: _argument(value, dtype) for name, value in group.arguments.items()}
-    if group.observed and group.mask is not None:
-        mask = group.mask.reshape(-1, *(1,) * (np.ndim(arguments["out"]) - 1))
-        arguments["out"] = jnp.where(mask, arguments["out"], jnp.asarray(group.distribution.placeholder, dtype))
+        return _problems(group, kinds)
+    for name, value in group.arguments.items():
+        if jnp.issubdtype(getattr(value, "dtype", float), jnp.complexfloating):
+            what = "obs" if name == "out" else f"argument {name}"
+            return [Problem(group.name, what, f"it has the complex dtype {value.dtype}", "give real numbers")]
+    arguments = {k: _finite(_argument(value, dtype)) for k, value in group.arguments.items()}
+    if group.observed:
+        arguments["out"] = _clean(arguments["out"], group.distribution.placeholder, group.mask)
     try:
         factor, interfaces = signature.lower(**arguments)
     except (TypeError, ValueError) as error:
-        return Problem(group.name, None, str(error), "")
+        return [Problem(group.name, None, str(error), "")]
     edges = tuple(_edge(e, group.size, sizes, dtype) for e in interfaces)
     constants = tuple(None if edge is not None else e for edge, e in zip(edges, interfaces, strict=True))
     return FactorGroup(
@@ -175,7 +229,7 @@ def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGrou
 def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:
     """Lower every group, or raise one error that lists each group without a kernel."""
     lowered = [lower_group(g, rolled.planes, dtype) for g in rolled.groups]
-    problems = [g for g in lowered if isinstance(g, Problem)]
+    problems = [problem for g in lowered if isinstance(g, list) for problem in g]
     if problems:
         raise ModelError(problems)
     # A group of the same name (the first step of a loop, say) needs a name of its own for its leaves.

@@ -6,6 +6,7 @@ calls its `lower`, which returns a factor and the expressions its interfaces sta
 expression classes: it only applies `+`, `-`, `*` and reads `.shape`.
 """
 
+import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -67,6 +68,26 @@ class Distribution:
     signatures: ClassVar[tuple[Signature, ...]]
 
     arguments: dict[str, Any]
+    _positional: ClassVar[tuple[str, ...]]
+    _keywords: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        parameters = [p for p in inspect.signature(cls.__init__).parameters.values()][1:]
+        cls._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        cls._keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> "Distribution":
+        # Python's own words for `Normal(0.0, 1.0)` do not say that scales go by keyword, nor which there are.
+        known = cls._positional + cls._keywords
+        unknown = [name for name in kwargs if name not in known]
+        if len(args) > len(cls._positional) or unknown:
+            first = f"{', '.join(cls._positional)} by position" if cls._positional else "nothing by position"
+            last = f" and by keyword {', '.join(f'{k}=' for k in cls._keywords)}" if cls._keywords else ""
+            got = [f"{len(args)} positional arguments"] if len(args) > len(cls._positional) else []
+            got += [f"{name}=" for name in unknown]
+            raise TypeError(f"{cls.__name__} takes {first}{last}; got {' and '.join(got)}")
+        return super().__new__(cls)
 
     @property
     def key(self) -> Hashable:

@@ -8,18 +8,23 @@ log-message is projected on the tangent space at the receiving marginal).
 
 import abc
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .families import AbstractFamily
 from .projection import AbstractRule, expectation, nodes, tangent_projection
 
-Values = Array | np.ndarray  # numpy where a parameter is known while compiling, so that it can be checked then
+if TYPE_CHECKING:
+    Values = Array
+else:
+    Values = Array | np.ndarray  # numpy where a parameter is known while compiling, so that it can be checked then
 Families = tuple[type[AbstractFamily], ...]
-Cavities = tuple[AbstractFamily | None, ...]  # aligned with the interfaces; the receiving entry is not read
+Cavities = tuple[Any, ...]  # a family instance per interface; the receiving entry is not read and may be None
 LogMessage = Callable[[Array], Array]
 Rule = AbstractRule
 
@@ -97,6 +102,25 @@ class AbstractProjected(AbstractFactor):
         """`log ∫ f(z) Π_i q_i(z_i) dz` under all normalised cavities."""
         return integrate_message(self, 0, cavities, rule)
 
+    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+        """The expected log-factor `E[log f | z_j]` under the other *marginals*: what VMP sends toward `j`."""
+        return nested_expectation(self, j, marginals, rule)
+
+    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
+        """`E[log f]` under the product of all marginals: minus the mean-field energy of the factor."""
+        return expectation(marginals[0], self.mean_field_message(0, marginals, rule), rule)  # type: ignore[arg-type]
+
+    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
+        """`(1/p) log ∫ f^p Π_{i≠j} q_i dz_i`: the log-message of the fraction p of a factor. Unary: `log f`."""
+        if len(self.interfaces) == 1:
+            return self.log_density
+        message = nested_quadrature(self, j, cavities, rule, power)
+        return lambda z: message(z) / power
+
+    def in_family(self) -> tuple[bool, ...]:
+        """Toward which interfaces the expected log-factor lies in the receiving family, so that VMP is exact there."""
+        return (False,) * len(self.interfaces)
+
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         """A starting *marginal* per interface read off the data; None where the data say nothing."""
         return (None,) * len(self.interfaces)
@@ -104,21 +128,45 @@ class AbstractProjected(AbstractFactor):
 
 def integrate_message(factor: AbstractProjected, j: int, cavities: Cavities, rule: Rule) -> Float[Array, " n"]:
     """`log ∫ exp(l_j(z)) q_j(z) dz`: the log-evidence, with the last integral taken over interface `j`."""
-    cavity = cavities[j]
-    assert cavity is not None
-    z, log_weights = nodes(rule, cavity)
+    z, log_weights = nodes(rule, cavities[j])
     return jax.nn.logsumexp(log_weights + factor.log_message(j, cavities)(z), axis=0)
 
 
-def nested_quadrature(factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule) -> LogMessage:
-    """`l_j(z_j) = log Σ_k Π_i w_{i,k_i} f(z_j, z_{k})` on the product of the nodes of the other cavities.
+def nested_quadrature(
+    factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule, power: float = 1.0
+) -> LogMessage:
+    """`l_j(z_j) = log Σ_k Π_i w_{i,k_i} f(z_j, z_{k})^p` on the product of the nodes of the other cavities.
 
     Cost Q^d for `d` interfaces, so it is meant for at most three.
     """
-    others = [i for i in range(len(factor.interfaces)) if i != j]
-    grids = {i: nodes(rule, cavity) for i in others if (cavity := cavities[i]) is not None}
+    on_grid = _on_grid(factor, j, cavities, rule)
 
     def log_message(z_j: Array) -> Array:
+        log_weights, log_f, axes = on_grid(z_j)
+        return jax.nn.logsumexp(log_weights + power * log_f, axis=axes)
+
+    return log_message
+
+
+def nested_expectation(factor: AbstractFactor, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    """`E[log f | z_j] = Σ_k Π_i w_{i,k_i} log f(z_j, z_{k})` on the product of the nodes of the other marginals."""
+    if len(factor.interfaces) == 1:
+        return factor.log_density
+    on_grid = _on_grid(factor, j, marginals, rule)
+
+    def message(z_j: Array) -> Array:
+        log_weights, log_f, axes = on_grid(z_j)
+        return jnp.sum(jnp.exp(log_weights) * log_f, axis=axes)
+
+    return message
+
+
+def _on_grid(factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule) -> Callable:
+    """`log f` and the log-weights on the product of the nodes of all interfaces but `j`."""
+    others = [i for i in range(len(factor.interfaces)) if i != j]
+    grids = {i: nodes(rule, cavities[i]) for i in others}
+
+    def evaluate(z_j: Array) -> tuple[Array, Array, tuple[int, ...]]:
         # Axes: one per other interface, then those of z_j, the last of which is n.
         values, total = {j: z_j[(None,) * len(others)]}, 0.0
         for axis, i in enumerate(others):
@@ -127,6 +175,6 @@ def nested_quadrature(factor: AbstractFactor, j: int, cavities: Cavities, rule: 
             values[i] = z[place]
             total = total + log_weights[place]
         log_f = factor.log_density(*(values[i] for i in range(len(factor.interfaces))))
-        return jax.nn.logsumexp(total + log_f, axis=tuple(range(len(others))))
+        return jnp.asarray(total), log_f, tuple(range(len(others)))
 
-    return log_message
+    return evaluate

@@ -134,7 +134,26 @@ class GenericDensity(Distribution):
         constants = tuple(values[i] for i in sequence if constant[i])
         # A variable knows its family; an affine expression has none to tell, and is Gaussian.
         kinds = tuple(v.plane.family if hasattr(v, "plane") else Gaussian for v in variables)
-        return Lowered(GenericFactor(self.log_density, constants, kinds, order=order), variables)
+        self._try(kinds, constants, order)
+        factor = GenericFactor(self.log_density, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
+        return Lowered(factor, variables)
+
+
+    def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> None:
+        """Call the log-density once on abstract scalars, so that its own mistakes are reported with the site."""
+        dtypes = [jnp.result_type(int if k.__name__ == "Categorical" else float) for k in kinds]
+        scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
+        values = [*scalars, *(jax.ShapeDtypeStruct(c.shape[1:], c.dtype) for c in constants)]
+        name, count = getattr(self.log_density, "__name__", "log_density"), len(order)
+        try:
+            result = jax.eval_shape(self.log_density, *(values[i] for i in order))
+        except Exception as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ValueError(
+                f"the log-density {name} cannot be evaluated on {count} scalar(s), one for every argument: {text}"
+            ) from error
+        if getattr(result, "shape", None) != ():
+            raise ValueError(f"the log-density {name} must return a scalar; it returns {result}")
 
 
 def _noise_log_density(r: Array, tau: Array, shift: Array) -> Array:
@@ -143,7 +162,8 @@ def _noise_log_density(r: Array, tau: Array, shift: Array) -> Array:
 
 def _generic_case(key: Any, dtype: Any) -> Case:
     k1, k2, k3 = jax.random.split(key, 3)
-    factor = GenericFactor(_noise_log_density, (uniform(k3, dtype, -0.5, 0.5),), (Gaussian, Gamma))
+    shift = uniform(k3, dtype, -0.5, 0.5)
+    factor = GenericFactor(_noise_log_density, (shift,), (Gaussian, Gamma))  # pyright: ignore[reportCallIssue]
     q = (some_gaussian(k1, dtype), some_gamma(k2, dtype))
     return Case(factor, q, q)
 

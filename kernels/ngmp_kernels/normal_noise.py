@@ -10,9 +10,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool
 
-from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message
+from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message, nested_quadrature
 from .families import Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
 from .special import LOG_2PI, safe_exp, student_t_log_density
@@ -43,6 +44,39 @@ class NoisePrecision(AbstractProjected):
             0.5 * (_safe_log(tau) - jnp.log1p(v * tau)) - 0.5 * LOG_2PI - 0.5 * m * m * (tau / (1.0 + v * tau))
         )
 
+    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
+        """With `f^p = (2 pi)^{-p/2} tau^{p/2} e^{-p tau r^2/2}`, both integrals stay in closed form:
+
+        toward tau: `tau^{p/2} (1 + p v tau)^{-1/2} exp{-p tau m^2 / (2 (1 + p v tau))}`,
+        toward r: `Γ(a + p/2) / Γ(a) b^a / (b + p r^2/2)^{a + p/2}`.
+        """
+        del rule
+        p = power
+        if j == 0:
+            a, b = cavities[1].concentration, cavities[1].rate
+            constant = gammaln(a + 0.5 * p) - gammaln(a) - 0.5 * p * jnp.log(b) - 0.5 * p * LOG_2PI
+            return lambda r: (constant - (a + 0.5 * p) * jnp.log1p(0.5 * p * r * r / b)) / p
+        m, v = cavities[0].mean, cavities[0].variance
+        return lambda tau: (
+            0.5 * p * (_safe_log(tau) - LOG_2PI) - 0.5 * jnp.log1p(p * v * tau) - 0.5 * p * m * m * tau / (1 + p * v * tau)
+        ) / p
+
+    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+        del rule
+        if j == 0:
+            log_tau, tau = marginals[1].to_mean()
+            return lambda r: 0.5 * (log_tau - LOG_2PI - tau * r * r)
+        _, square = marginals[0].to_mean()
+        return lambda tau: 0.5 * (_safe_log(tau) - LOG_2PI - square * tau)
+
+    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+        del rule
+        (_, square), (log_tau, tau) = marginals[0].to_mean(), marginals[1].to_mean()
+        return 0.5 * (log_tau - LOG_2PI - square * tau)
+
+    def in_family(self) -> tuple[bool, bool]:
+        return True, True
+
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
         # Over tau the integrand is smooth on any scale of r; over r a Student-t may be narrow for the nodes.
         return integrate_message(self, 1, cavities, rule)
@@ -56,7 +90,8 @@ class NoisePrecision(AbstractProjected):
         return {}
 
     def moments(self, r: Array, tau: Array) -> tuple[Array, Array]:
-        return jnp.broadcast_arrays(-r, 1.0 / tau)
+        mean, variance = jnp.broadcast_arrays(-r, 1.0 / tau)
+        return mean, variance
 
 
 class NoiseLogPrecision(AbstractProjected):
@@ -102,6 +137,31 @@ class NoiseLogPrecision(AbstractProjected):
         log_f = self.log_density(r, m + d) - 0.5 * d * d / v - 0.5 * jnp.log(v) - 0.5 * LOG_2PI
         return jax.nn.logsumexp(log_w + log_f, axis=0) + jnp.log(width)
 
+    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
+        """`f^p`: toward s the closed form of `NoisePrecision` at tau = e^s; toward r by quadrature over s."""
+        if j == 0:
+            message = nested_quadrature(self, 0, cavities, rule, power)
+            return lambda r: message(r) / power
+        fraction = NoisePrecision().fractional_message(1, cavities, power, rule)
+        return lambda s: fraction(safe_exp(s))
+
+    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+        del rule
+        if j == 0:
+            s = marginals[1]
+            precision = safe_exp(s.mean + 0.5 * s.variance)
+            return lambda r: 0.5 * (s.mean - LOG_2PI - precision * r * r)
+        _, square = marginals[0].to_mean()
+        return lambda s: 0.5 * (s - LOG_2PI - square * safe_exp(s))
+
+    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+        del rule
+        r, s = marginals
+        return 0.5 * (s.mean - LOG_2PI - (r.mean**2 + r.variance) * safe_exp(s.mean + 0.5 * s.variance))
+
+    def in_family(self) -> tuple[bool, bool]:
+        return True, False
+
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
         # Over s the integrand varies on the scale of s, whatever the scale of r is.
         return integrate_message(self, 1, cavities, rule)
@@ -115,7 +175,8 @@ class NoiseLogPrecision(AbstractProjected):
         return {}
 
     def moments(self, r: Array, s: Array) -> tuple[Array, Array]:
-        return jnp.broadcast_arrays(-r, safe_exp(-s))
+        mean, variance = jnp.broadcast_arrays(-r, safe_exp(-s))
+        return mean, variance
 
 
 def _safe_log(x: Array) -> Array:

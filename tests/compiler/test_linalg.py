@@ -15,9 +15,10 @@ from jax.test_util import check_grads
 from ngmp_compiler.executors.linalg import dense_gaussian, discrete_chain, scalar_chain, vector_chain
 
 TOLERANCE = 1e-10
-LENGTHS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 50)
+LENGTHS = (1, 2, 3, 4, 9, 16, 17, 50)  # one side and the other of the block boundaries
 SCALAR = {levels: jax.jit(partial(scalar_chain, levels=levels)) for levels in (None, 1, 2, 3)}
 VECTOR, DISCRETE = jax.jit(vector_chain), jax.jit(discrete_chain)
+DISCRETE_GRADIENT = jax.jit(jax.grad(lambda *p: discrete_chain(*p).log_partition, (0, 1)))
 float64 = pytest.mark.skipif(not jax.config.jax_enable_x64, reason="needs float64")
 
 
@@ -77,7 +78,6 @@ def dense_moments(precision, linear):
     sign, log_det = np.linalg.slogdet(precision)
     assert sign > 0
     return mean, covariance, 0.5 * linear @ mean - 0.5 * log_det + 0.5 * len(linear) * np.log(2 * np.pi)
-
 
 
 # --- scalar chain
@@ -167,14 +167,15 @@ def test_scalar_chain_gradients(levels):
     """The log-integral is the log-partition function: its gradients are expected statistics."""
     problem = tuple(map(jnp.asarray, scalar_problem(3, 21)))
     result = scalar_chain(*problem, levels=levels)
-    unary, linear, link = jax.grad(lambda *p: scalar_chain(*p, levels=levels).log_partition, (0, 1, 2))(*problem)
+    gradient = jax.jit(jax.grad(lambda *p: scalar_chain(*p, levels=levels).log_partition, (0, 1, 2)))
+    unary, linear, link = gradient(*problem)
     a, b = problem[3:]
     residual = a * result.mean[1:] - b * result.mean[:-1]
     spread = a**2 * result.variance[1:] + b**2 * result.variance[:-1] - 2 * a * b * result.covariance
     close(linear, result.mean)
     close(unary, -0.5 * (result.variance + result.mean**2))
     close(link, -0.5 * (residual**2 + spread))
-    moments = lambda *p: scalar_chain(*p, levels=levels)[:3]  # noqa: E731
+    moments = jax.jit(lambda *p: scalar_chain(*p, levels=levels)[:3])
     check_grads(moments, problem, order=1, modes=["rev"], atol=1e-5, rtol=1e-5)
 
 
@@ -210,8 +211,8 @@ def scalar_problem_long(length):
 
 @float64
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("d,m", [(1, 1), (2, 2), (3, 1), (2, 4), (5, 5), (13, 2)])
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
+@pytest.mark.parametrize("d,m", [(1, 1), (2, 4), (3, 1), (5, 5), (13, 2)])
+@pytest.mark.parametrize("length", [1, 2, 7])
 def test_vector_chain_matches_dense(length, d, m, shared):
     problem = vector_problem(length + 10 * d, length, d, m, shared)
     mean, covariance, log_partition = dense_moments(vector_precision(problem[0], *problem[2:]), problem[1].reshape(-1))
@@ -250,8 +251,8 @@ def test_vector_chain_keeps_nearly_flat_unary_terms(d):
 @float64
 def test_vector_chain_of_order_one_is_the_scalar_chain():
     unary, linear, link, a, b = scalar_problem(11, 30)
-    one = scalar_chain(unary, linear, link, a, b)
-    two = vector_chain(unary[:, None, None], linear[:, None], *(x[:, None, None] for x in (link, a, b)))
+    one = SCALAR[None](unary, linear, link, a, b)
+    two = VECTOR(unary[:, None, None], linear[:, None], *(x[:, None, None] for x in (link, a, b)))
     for got, want in zip(two, one, strict=True):
         close(got.reshape(want.shape), want)
 
@@ -259,7 +260,7 @@ def test_vector_chain_of_order_one_is_the_scalar_chain():
 @float64
 @pytest.mark.parametrize("d", [2, 5])
 def test_vector_chain_gradients(d):
-    problem = tuple(map(jnp.asarray, vector_problem(4, 6, d, 2, True)))
+    problem = tuple(map(jnp.asarray, vector_problem(4, 4, d, 2, True)))
     result = VECTOR(*problem)
     unary, linear = jax.jit(jax.grad(lambda *p: vector_chain(*p).log_partition, (0, 1)))(*problem)
     close(linear, result.mean)
@@ -314,7 +315,7 @@ def discrete_problem(seed, length, states, shared, zeros):
 @float64
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("length,states", [(1, 3), (2, 2), (3, 4), (6, 3), (9, 2)])
+@pytest.mark.parametrize("length,states", [(1, 3), (2, 2), (6, 3), (9, 2)])
 def test_discrete_chain_matches_enumeration(length, states, shared, zeros):
     for seed in range(4):
         problem = discrete_problem(seed, length, states, shared, zeros)
@@ -324,7 +325,7 @@ def test_discrete_chain_matches_enumeration(length, states, shared, zeros):
         close(result.probs, probs)
         np.testing.assert_allclose(np.exp(result.log_probs), probs, atol=1e-12)
         close(np.exp(result.pair), pairs)
-        gradient = jax.jit(jax.grad(lambda *p: discrete_chain(*p).log_partition, (0, 1)))(*problem)
+        gradient = DISCRETE_GRADIENT(*problem)
         close(gradient[0], probs)
         close(gradient[1], pairs.sum(0, keepdims=True) if shared else pairs)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from ngmp_compiler._declare import Graph, trace
+from ngmp_compiler._declare import trace
 
 from .elements import Cell, Coordinates, Interface, Linear, elements
 from .factors import Conjugate, Constant, Noise, Pair, Projected, understand
@@ -50,7 +50,7 @@ class Interpretation(NamedTuple):
 class Interpreter:
     """A model with concrete inputs, expanded to single factors."""
 
-    def __init__(self, graph: Graph, points: int = 201):
+    def __init__(self, graph: Any, points: int = 201):
         self.graph, self.points = graph, points
         self.coordinates = Coordinates(graph)
         self.factors = [understand(e) for e in elements(graph, self.coordinates)]

@@ -55,7 +55,7 @@ def reduce(chain: Chain) -> tuple[Chain, Odd, Float[Array, ""]]:
     """Integrate out the odd variables of a chain of odd length.
 
     Returns:
-        The chain of the even variables, the conditionals of the odd ones, and $\\sum_k (h_k^2 / s_k - \\log s_k)$.
+        The chain of the even variables, the conditionals of the odd ones, and $\\sum_k h_k^2 / s_k$ over these.
     """
     ahead, behind, coupling = ((x[0::2], x[1::2]) for x in chain[2:])
     unary, linear = chain.unary[1::2], chain.linear[1::2]
@@ -67,7 +67,7 @@ def reduce(chain: Chain) -> tuple[Chain, Odd, Float[Array, ""]]:
         *(x[0] * x[1] * inverse for x in (ahead, behind, coupling)),
     )
     odd = Odd(inverse, centre, coupling[0] * inverse, coupling[1] * inverse)
-    return even, odd, jnp.sum(linear * centre + jnp.log(inverse))
+    return even, odd, jnp.sum(linear * centre)
 
 
 def expand(even: Moments, odd: Odd) -> Moments:

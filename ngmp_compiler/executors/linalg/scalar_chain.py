@@ -61,20 +61,21 @@ def scalar_chain(
         levels = LONG_LEVELS if length >= LONG else 0
     chain = Chain(unary, linear, link * a * a, link * b * b, link * a * b)
     chain = pad(chain, (1 - length) % 2**levels)  # every level then has odd length
-    total, pivots, odds = 0.0, [], []
+    quadratic, odds = 0.0, []
     for _ in range(levels):
         chain, odd, term = reduce(chain)
         odds.append(odd)
-        total += term
-        pivots.append(jnp.all(odd.inverse > 0))
+        quadratic += term
     moments, inverse, term = _scan(chain)
+    quadratic += term
     for odd in reversed(odds):
         moments = expand(moments, odd)
     mean, variance, covariance = moments.mean[:length], moments.variance[:length], moments.covariance[: length - 1]
-    log_partition = 0.5 * (total + term) + 0.5 * length * LOG_2PI
-    finite = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(variance)) & jnp.isfinite(log_partition)
-    proper = jnp.all(jnp.stack([*pivots, jnp.all(inverse > 0), finite]))
-    return ChainMarginals(mean, variance, covariance, log_partition, proper)
+    inverses = jnp.concatenate([inverse, *(odd.inverse for odd in odds)])
+    log_partition = 0.5 * (quadratic + jnp.sum(jnp.log(inverses)) + length * LOG_2PI)
+    # Not from log_partition: a caller who drops it then does not pay for T logarithms.
+    finite = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(variance)) & jnp.isfinite(quadratic)
+    return ChainMarginals(mean, variance, covariance, log_partition, finite & jnp.all(inverses > 0))
 
 
 def _scan(chain: Chain) -> tuple[Moments, Float[Array, " T"], Float[Array, ""]]:
@@ -83,7 +84,7 @@ def _scan(chain: Chain) -> tuple[Moments, Float[Array, " T"], Float[Array, ""]]:
     and backwards $x_k | x_{k+1} \\sim N((g_k + l_k a_k b_k x_{k+1}) / s_k, 1 / s_k)$.
 
     Returns:
-        The moments, $1 / s_k$, and $\\sum_k (g_k^2 / s_k - \\log s_k)$, where the last pivot is $p_{T-1}$.
+        The moments, $1 / s_k$, and $\\sum_k g_k^2 / s_k$, where the last pivot $s_{T-1}$ is $p_{T-1}$.
     """
 
     def forward(carry, step):
@@ -106,4 +107,4 @@ def _scan(chain: Chain) -> tuple[Moments, Float[Array, " T"], Float[Array, ""]]:
     end = centre[-1], inverse[-1]
     _, (mean, variance) = jax.lax.scan(backward, end, (centre[:-1], gain, inverse[:-1]), reverse=True)
     mean, variance = jnp.append(mean, end[0]), jnp.append(variance, end[1])
-    return Moments(mean, variance, gain * variance[1:]), inverse, jnp.sum(shift * centre + jnp.log(inverse))
+    return Moments(mean, variance, gain * variance[1:]), inverse, jnp.sum(shift * centre)

@@ -1,0 +1,132 @@
+"""Factorise: under a mean-field rule, take apart what belongs to different clusters.
+
+VMP, NCVMP and PVMP assume a product of clusters. By default every variable, element by element, is a cluster of its own,
+so a functional of several variables becomes a sum of independent parts with a leaf each. `factorise=[("z0", "z")]`
+keeps the named variables joint (structured VMP): a chain stays a chain in the core, with the expected parameters of the
+others.
+"""
+
+from typing import Any
+
+import numpy as np
+from ngmp_kernels import SplitFactor, SplitPair
+
+from ._errors import ModelError, Problem
+from ._expressions import Plane
+from ._type import FactorGroup, Functional, Link, PairEdge
+
+Names = dict[str, tuple[Plane, np.ndarray]]
+
+
+def _touched(plane: Plane, positions: np.ndarray, names: Names) -> frozenset[str]:
+    """Names of the variables at some positions of a plane."""
+    low, high = int(positions.min()), int(positions.max())
+    found = set()
+    for name, (own, where) in names.items():
+        if own == plane and where.size:
+            first, last = int(where.reshape(-1)[0]), int(where.reshape(-1)[-1])
+            if first <= high and low <= last and np.any((positions >= first) & (positions <= last)):
+                found.add(name)
+    return frozenset(found)
+
+
+def check_clusters(clusters: list[tuple[str, ...]], names: Names, groups: list[FactorGroup]) -> list[Problem]:
+    """Unknown names, overlapping clusters, clusters of unlike families, clusters that no factor connects."""
+    problems, seen = [], set()
+    touched = [_variables(g, names) for g in groups]
+    for cluster in clusters:
+        for name in cluster:
+            if name not in names:
+                problems.append(Problem(name, None, "factorise= names no variable", f"there are {sorted(names)}"))
+            if name in seen:
+                problems.append(Problem(name, None, "factorise= names it in two clusters", "clusters are disjoint"))
+            seen.add(name)
+        if len(cluster) < 2 or any(n not in names for n in cluster):
+            continue
+        if len({names[n][0].family for n in cluster}) > 1:
+            kinds = ", ".join(f"{n}: {names[n][0].family.__name__}" for n in cluster)
+            works = "the core keeps Gaussian or categorical variables joint; across families use NGMP() or EP()"
+            problems.append(Problem(", ".join(cluster), None, f"factorise= joins unlike families ({kinds})", works))
+        reached = {cluster[0]}
+        for _ in cluster:
+            reached |= {n for t in touched if t & reached for n in t if n in cluster}
+        if reached != set(cluster):
+            lost = ", ".join(sorted(set(cluster) - reached))
+            what = f"factorise= joins variables that no factor connects ({lost})"
+            problems.append(Problem(", ".join(cluster), None, what, "leave unconnected variables out"))
+    return problems
+
+
+def _variables(group: FactorGroup, names: Names) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for edge in group.edges:
+        if isinstance(edge, Functional):
+            for k in edge.links:
+                found |= _touched(k.plane, k.index.positions, names)
+        elif isinstance(edge, PairEdge):
+            for side in edge:
+                found |= _touched(side.plane, side.index.positions, names)
+        elif edge is not None:
+            found |= _touched(edge.plane, edge.index.positions, names)
+    return found
+
+
+def factorise(groups: list[FactorGroup], rules: dict[str, Any], clusters: list[tuple[str, ...]], names: Names) -> list:
+    """Split the groups whose rule is a mean-field one; the others are left as they are."""
+    problems = check_clusters(clusters, names, groups)
+    out = []
+    for group in groups:
+        if not rules[group.name].mean_field:
+            out.append(group)
+            continue
+        split = _split(group, clusters, names)
+        out.append(split)
+        if isinstance(split, Problem):
+            problems.append(split)
+    if problems:
+        raise ModelError(problems)
+    return out
+
+
+def _together(a: frozenset[str], b: frozenset[str], clusters: list[tuple[str, ...]]) -> bool:
+    return any(a | b <= set(cluster) for cluster in clusters)
+
+
+def _parts(edge: Functional, clusters: list[tuple[str, ...]], names: Names) -> list[list[Link]]:
+    """The links of a functional, by cluster."""
+    parts: list[tuple[frozenset[str], list[Link]]] = []
+    for link in edge.links:
+        own = _touched(link.plane, link.index.positions, names)
+        for i, (other, links) in enumerate(parts):
+            if _together(own, other, clusters):
+                parts[i] = (own | other, [*links, link])
+                break
+        else:
+            parts.append((own, [link]))
+    return [links for _, links in parts]
+
+
+def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> FactorGroup | Problem:
+    first = group.edges[0] if group.edges else None
+    if isinstance(first, PairEdge):
+        sides = [_touched(s.plane, s.index.positions, names) for s in first]
+        if _together(sides[0], sides[1], clusters):
+            return group
+        return group._replace(factor=SplitPair(group.factor), edges=(first.left, first.right), constants=(None, None))  # type: ignore[arg-type]
+    edges, counts = [], []
+    for edge in group.edges:
+        parts = _parts(edge, clusters, names) if isinstance(edge, Functional) else [[]]
+        counts.append(len(parts))
+        if len(parts) == 1:
+            edges.append(edge)
+            continue
+        assert isinstance(edge, Functional)
+        if edge.width is not None:
+            works = "keep its variables in one cluster: factorise=[(...)]"
+            return Problem(group.name, None, "mean field between the vectors of one factor has no kernel", works)
+        zero = edge.offset * 0
+        edges += [Functional(tuple(p), edge.offset if i == 0 else zero, edge.n, None) for i, p in enumerate(parts)]
+    if all(c == 1 for c in counts):
+        return group
+    factor = SplitFactor(group.factor, tuple(counts))
+    return group._replace(factor=factor, edges=tuple(edges), constants=(None,) * len(edges))

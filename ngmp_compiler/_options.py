@@ -1,0 +1,87 @@
+"""Options of a program, checked against the model they are given for."""
+
+from typing import Any, NamedTuple
+
+import optax
+
+from ._emit import Map
+from ._errors import ModelError, Problem
+from ._rules import BP, VMP
+from ._type import FactorGroup
+
+
+class Options(NamedTuple):
+    """What `ngmp.compile` was given."""
+
+    method: Any
+    rules: dict[str, Any]
+    families: dict[str, Any]
+    factorise: list[tuple[str, ...]]
+    schedule: list[tuple[str, ...]] | None
+    solver: optax.GradientTransformation
+    max_sweeps: int
+    tol: float | None
+
+
+def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGroup]) -> dict[str, Any]:
+    """The rule of every group; unknown names are refused."""
+    problems = []
+    sites = {g.given.name for g in groups}
+    for name in options.rules:
+        if name not in sites:
+            problems.append(Problem(name, None, "rules= names no site", f"the sites are {sorted(sites)}"))
+    for name, family in options.families.items():
+        if name not in names:
+            problems.append(Problem(name, None, "families= names no variable", f"there are {sorted(names)}"))
+        elif family is not names[name][0].family:
+            own, other = names[name][0].family.__name__, getattr(family, "__name__", repr(family))
+            problems.append(Problem(name, None, f"families= asks for {other}", f"the site's family is {own}"))
+    if problems:
+        raise ModelError(problems)
+    return {g.name: options.rules.get(g.given.name, options.method) for g in groups}
+
+
+def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:
+    """Refuse a rule that an interface cannot use."""
+    problems = []
+    for group in groups:
+        rule, factor = rules[group.name], group.factor
+        if group.conjugate or all(e is None for e in group.edges):
+            continue
+        what = f"{type(rule).__name__} on the non-conjugate {type(factor).__name__}"
+        if isinstance(rule, BP):
+            interfaces = ", ".join(factor.interfaces)
+            works = "NGMP(), EP(), NCVMP() and PVMP() work here"
+            problems.append(Problem(group.given.name, f"interfaces {interfaces}", what, works))
+        elif isinstance(rule, VMP):
+            for name, inside in zip(factor.interfaces, factor.in_family(), strict=True):  # type: ignore[attr-defined]
+                if not inside:
+                    works = "its expected logarithm is not in the family; NCVMP() and PVMP() project it"
+                    problems.append(Problem(group.given.name, f"interface {name}", what, works))
+        powers = getattr(rule, "power", 1.0)
+        for name, _ in powers if isinstance(powers, tuple) else ():
+            if name not in factor.interfaces:
+                known = ", ".join(factor.interfaces)
+                problems.append(Problem(group.given.name, None, f"power= names '{name}'", f"its interfaces are {known}"))
+    if problems:
+        raise ModelError(problems)
+
+
+def choose_blocks(options: Options, map: Map) -> list[list[str]]:
+    """The leaves of every block of the schedule; those that no block names form a last one."""
+    keys = [g.key(j) for g in map.projected for j in range(len(g.edges))]
+    if options.schedule is None:
+        return [keys]
+    site = {g.key(j): g.given.name for g in map.projected for j in range(len(g.edges))}
+    blocks, left, problems = [], list(keys), []
+    for block in options.schedule:
+        found = [k for k in left if k in block or site[k] in block]
+        for name in block:
+            if name not in keys and name not in site.values():
+                works = f"projected interfaces are {keys}"
+                problems.append(Problem(name, None, "schedule= names no projected site or interface", works))
+        left = [k for k in left if k not in found]
+        blocks += [found] if found else []
+    if problems:
+        raise ModelError(problems)
+    return [*blocks, left] if left else blocks
