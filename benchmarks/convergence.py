@@ -1,7 +1,8 @@
 """Does the default solver converge where damping and momentum fail? `python benchmarks/convergence.py`
 
 Poisson chains simulated from the model (sigma^2 = 0.1; 20 seeds at each of four lengths) and one zero-heavy chain whose
-log-rate drifts to -20. Every solver runs to the same relative residual of 1e-8, at most 500 sweeps, behind the same guard.
+log-rate drifts to -20. Every solver runs to the same relative residual of 1e-8, at most 500 sweeps, behind the
+same guard.
 """
 
 import jax
@@ -9,11 +10,12 @@ import jax
 jax.config.update("jax_enable_x64", True)
 
 import jax.numpy as jnp  # noqa: E402
-import ngmp_compiler as ngmp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
-from ngmp_models import poisson_chain  # noqa: E402
 from report import save, table  # noqa: E402
+
+import ngmp_compiler as ngmp  # noqa: E402
+from ngmp_models import poisson_chain  # noqa: E402
 
 SOLVERS = {
     "default": None,

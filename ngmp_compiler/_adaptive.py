@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array
+
 from ngmp_kernels.families import AbstractFamily
 
 
@@ -24,10 +25,11 @@ def _is_family(x: Any) -> bool:
 def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.GradientTransformation:
     """The default solver: damping with a rate for every leaf, set by a secant through its last two residuals.
 
-    If the residual of a leaf behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with `rho = <r_t, r_{t-1}> / |r_{t-1}|^2`
-    the best rate is `1 / kappa = rate / (1 - rho)`: an overshooting leaf (rho < 0) is damped, a lagging one sped up. A rate
-    changes by at most the factors `cut` and `grow` a sweep and stays in [least, 1], so both natural parameters of
-    a leaf remain between their old values and their targets. There is nothing to tune.
+    If the residual of a leaf behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with
+    `rho = <r_t, r_{t-1}> / |r_{t-1}|^2` the best rate is `1 / kappa = rate / (1 - rho)`: an overshooting leaf
+    (rho < 0) is damped, a lagging one sped up. A rate changes by at most the factors `cut` and `grow` a sweep and
+    stays in [least, 1], so both natural parameters of a leaf remain between their old values and their targets.
+    There is nothing to tune.
     """
 
     def init(params: Any) -> AdaptiveState:
@@ -36,9 +38,14 @@ def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.
 
     def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
         overlap, square = jnp.zeros_like(rate), jnp.zeros_like(rate)
+        floor = jnp.zeros_like(rate)
+        for x in jax.tree.leaves(eta):
+            floor += 1e-4 * jnp.abs(x).reshape(*rate.shape, -1).sum(-1)
         for g, h, x in zip(*(jax.tree.leaves(t) for t in (gradient, last, eta)), strict=True):
-            # Residuals relative to the size of the parameter, which makes the two coordinates of a leaf comparable.
-            scale = jnp.abs(x) + jnp.abs(g) + jnp.abs(h) + jnp.finfo(x.dtype).tiny
+            # Residuals relative to the size of the parameter make the coordinates of a leaf comparable; the floor
+            # keeps the rounding noise of one that is zero from drowning the other.
+            least_scale = floor.reshape(*rate.shape, *(1,) * (x.ndim - rate.ndim)) + jnp.finfo(x.dtype).tiny
+            scale = jnp.abs(x) + jnp.abs(g) + jnp.abs(h) + least_scale
             g, h = g / scale, h / scale
             event = tuple(range(rate.ndim, g.ndim))
             overlap += jnp.sum(g * h, event)
@@ -53,18 +60,22 @@ def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.
         steps = jax.tree.map(lambda g, a: -(g * a), updates, rate, is_leaf=_is_family)
         return steps, AdaptiveState(rate, updates)
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
 
 
 def solve_edge(
-    toward: Callable[[AbstractFamily], AbstractFamily], cavity: AbstractFamily, start: AbstractFamily, most: int, tol: float
+    toward: Callable[[AbstractFamily], AbstractFamily],
+    cavity: AbstractFamily,
+    start: AbstractFamily,
+    most: int,
+    tol: float,
 ) -> AbstractFamily:
     """The message `eta` with `eta = toward(cavity + eta)`: a fixed point on one edge, element by element.
 
     Elements are independent, so each has its own rate, and one whose step would turn its marginal improper takes half
     of it instead.
     """
-    transformation = adaptive()
+    transformation: Any = adaptive()
 
     def residual(eta: AbstractFamily) -> AbstractFamily:
         return eta - toward(cavity + eta)

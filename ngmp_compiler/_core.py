@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ._expressions import Plane

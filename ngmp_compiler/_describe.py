@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
+
 from ngmp_kernels.families import Gamma
 
 from ._draw import draw

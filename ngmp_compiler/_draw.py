@@ -22,7 +22,7 @@ INK, SOFT, LINE, FRAME, PAPER = "#1d2733", "#5b6776", "#7b8794", "#b8c2cc", "#f6
 PROJECTED, TINT = "#c2570c", "#fff1e3"
 COMPONENTS = ("#d5e6f7", "#d9efd9", "#e9def5", "#f8e3ea", "#f7eecb", "#d3eeec")
 SYMBOLS = {"Gaussian": "N*", "MvGaussian": "N*"}
-GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 84.0
+GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 90.0
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 Id = tuple[str, Any]  # ("variable", name), ("factor", group), ("data", group), ("leaf", (group, interface))
@@ -50,6 +50,10 @@ class _Touch(NamedTuple):
     out: bool
     step: str  # "k-1 -> k" if the group touches the same name elsewhere too: through interface `base`
     base: int
+
+    @property
+    def chain(self) -> bool:
+        return self.step.startswith("k")
 
     @property
     def loop(self) -> str:
@@ -83,6 +87,12 @@ def _ends(group: FactorGroup, j: int) -> list[tuple[Plane, np.ndarray, str]]:
     return [(edge.plane, edge.index.positions, label)]
 
 
+def _inside(positions: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Which positions of a plane belong to the name that holds `at`, a consecutive run."""
+    start = at.flat[0] if at.size else 0
+    return (positions >= start) & (positions < start + at.size)
+
+
 def _touches(plan: Plan, g: int) -> list[_Touch]:
     """Every name a group touches, once for each interface and position."""
     group = plan.groups[g]
@@ -92,10 +102,8 @@ def _touches(plan: Plan, g: int) -> list[_Touch]:
         for plane, positions, label in _ends(group, j):
             mine = isinstance(out, Variable) and out.plane == plane and bool((positions == out.index).all())
             for name, (held, at) in plan.names.items():
-                if held == plane and at.size:
-                    inside = (positions >= at.flat[0]) & (positions < at.flat[0] + at.size)
-                    if inside.any():
-                        found.append((j, label, name, mine, np.where(inside, positions, -1)))
+                if held == plane and (inside := _inside(positions, at)).any():
+                    found.append((j, label, name, mine, np.where(inside, positions, -1)))
     found.sort(key=lambda f: not f[3])  # what is declared comes first, and others are seen from there
     touches = []
     for j, label, name, mine, positions in found:
@@ -142,7 +150,7 @@ def _components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
                 for piece in executor.pieces
                 for part in (piece[2:4] if isinstance(piece, PairPiece) else [k[:2] for k in piece.links])
             ]
-        names = tuple(n for n, (p, at) in plan.names.items() if any(p == q and np.isin(at, x).any() for q, x in parts))
+        names = tuple(n for n, (p, at) in plan.names.items() if any(p == q and _inside(x, at).any() for q, x in parts))
         cost = f"{executor.cost} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")
         rows.setdefault((executor.name, names), []).append((executor.why, cost.replace(" ", "\N{NO-BREAK SPACE}")))
     for plane in plan.planes:
@@ -195,11 +203,11 @@ def _row(group: FactorGroup) -> tuple[float, float, float]:
 def _items(plan: Plan, touches: list[_Touch]) -> dict[Id, _Item]:
     items: dict[Id, _Item] = {}
     loops = {t.name: 24.0 + BOW + _width(t.loop, 11.0) for t in touches if t.step}
-    own = {name: at.size for name, (_, at) in plan.names.items()}
+    own = {t.g: plan.names[t.name][1].size for t in touches if t.chain}
     for g, group in enumerate(plan.groups):
         site, kernel = group.name, type(group.factor).__name__
-        size = own.get(group.given.name, group.n)
-        words = [site, kernel + (f" \N{MULTIPLICATION SIGN} {group.n}" if 1 < group.n != size else "")]
+        fewer = group.n != own.get(g, group.n)  # a chain stands in the plate of its variables
+        words = [site, kernel + (f" \N{MULTIPLICATION SIGN} {group.n}" if fewer else "")]
         items["factor", g] = _item(group.n, (11.0, 11.0), words, *_row(group)[1:])
         if group.observed:
             masked = ", masked" if group.mask is not None else ""
@@ -207,7 +215,7 @@ def _items(plan: Plan, touches: list[_Touch]) -> dict[Id, _Item]:
     for name, (plane, at) in plan.names.items():
         beside = [str(plane), f"shape {at.shape}"]
         lines = beside if _width(name, 14.0) <= 42.0 else [name, *beside]
-        items["variable", name] = _item(own[name], (24.0, 24.0), lines, loops.get(name, 0.0))
+        items["variable", name] = _item(at.size, (24.0, 24.0), lines, loops.get(name, 0.0))
     return items
 
 
@@ -292,12 +300,13 @@ def _bounds(keys: Iterable[Any], at: dict[Any, Point], room: dict[Any, Box]) -> 
     return (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist())
 
 
-def _hierarchy(plan: Plan, items: dict[Id, _Item], touches: list[_Touch], plates: bool) -> tuple[dict, dict]:
+def _hierarchy(items: dict[Id, _Item], touches: list[_Touch], plates: bool) -> tuple[dict, dict]:
     """The stack of every item (a factor over what it declares or observes), and the block of every item.
 
     With `plates`, repeated neighbours of equal number share a block.
     """
     stack, block = {k: k for k in items}, {k: k for k in items}
+    chains = {(t.g, t.name) for t in touches if t.chain}
 
     def join(group: dict[Id, Id], a: Id, b: Id) -> None:
         old, new = group[a], group[b]
@@ -309,8 +318,7 @@ def _hierarchy(plan: Plan, items: dict[Id, _Item], touches: list[_Touch], plates
             join(block, ("data", g), ("factor", g))
     for t in touches:
         a, b = ("factor", t.g), ("variable", t.name)
-        loop = any(s.step and (s.g, s.name) == (t.g, t.name) for s in touches)
-        if loop or (items[a].n == items[b].n and (t.out or (plates and items[a].n > 1))):
+        if (t.g, t.name) in chains or (items[a].n == items[b].n and (t.out or (plates and items[a].n > 1))):
             join(block, a, b)
             if t.out and stack[b] == b:
                 join(stack, a, b)
@@ -328,7 +336,7 @@ def _layout(plan: Plan, items: dict[Id, _Item], touches: list[_Touch]) -> tuple[
         elif age[t.name] < age.get(plan.groups[t.g].given.name, len(age)):  # others run backwards in time
             pairs.append((variable, factor))
     for plates in (True, False):
-        stack, block = _hierarchy(plan, items, touches, plates)
+        stack, block = _hierarchy(items, touches, plates)
         ties = [_Tie(block[a], block[b], 0.0, 0.0) for a, b in pairs if block[a] != block[b]]
         if _depths(list(dict.fromkeys(block.values())), ties) is not None:
             break
@@ -382,10 +390,11 @@ def _route(a: Box, b: Box, label: str, loop: bool, boxes: list[Box]) -> _Curve:
     side = x1 - w1 if x0 < x1 else x1 + w1
     tries += [[(x0, top), (x0, top + 0.7 * (y1 - top)), (x0 + 0.3 * (side - x0), y1), (side, y1)], bow]
     curves = [_Curve(np.asarray(points), label, False) for points in tries]
-    return min(curves, key=lambda c: _hits(c.samples, boxes))
+    free = (c for c in curves if not _hits(c.samples, boxes))
+    return next(free, None) or min(curves, key=lambda c: _hits(c.samples, boxes))
 
 
-def _label_box(curve: _Curve, curves: list[_Curve], boxes: list[Box]) -> Box:
+def _label_box(curve: _Curve, lines: np.ndarray, boxes: list[Box]) -> Box:
     """A free place beside the curve for its label."""
     half, points, best = _width(curve.label, 11.0) / 2, curve.samples, []
     for i in (20, 16, 24, 12, 28, 9, 31):
@@ -395,8 +404,9 @@ def _label_box(curve: _Curve, curves: list[_Curve], boxes: list[Box]) -> Box:
             box = (x - half, y - 8.0, x + half, y + 8.0)
             across, along = np.meshgrid(np.linspace(box[0], box[2], 9), np.linspace(box[1], box[3], 5))
             grid = np.stack([across.reshape(-1), along.reshape(-1)], 1)
-            crossed = sum(_hits(other.samples, [box]) for other in curves)
-            best.append((10 * _hits(grid, boxes) + crossed, len(best), box))
+            best.append((10 * _hits(grid, boxes) + _hits(lines, [box]), len(best), box))
+            if best[-1][0] == 0:
+                return box
     return min(best)[2]
 
 
@@ -440,8 +450,8 @@ def _node(plan: Plan, key: Id, item: _Item, at: Point, colours: dict[str, str]) 
         name, shape = group.name, _rect(box, *((TINT, PROJECTED) if _leaves(group) else ("white", INK)), 2)
     words = ""
     for i, line in enumerate(item.lines):
-        style = (INK, 12, ' font-weight="600"') if i < strong else (SOFT, 12)
-        words += _text(x + w + 8, y + 4 + LEADING * (i - (len(item.lines) - 1) / 2), line, *style)
+        low, bold = y + 4 + LEADING * (i - (len(item.lines) - 1) / 2), i < strong
+        words += _text(x + w + 8, low, line, INK if bold else SOFT, 12, ' font-weight="600"' if bold else "")
     return f'<g class="{kind}" data-name={quoteattr(_clean(name))}>{shape}{words}</g>'
 
 
@@ -484,7 +494,7 @@ def _surrogate(plan: Plan, graph: _Graph, touches: list[_Touch]) -> _Graph:
 
 
 def _plates(plan: Plan, graph: _Graph, items: dict[Id, _Item], block: dict[Id, Id]) -> tuple[list[str], list[Box]]:
-    """Frames, each with its count in the corner, and the boxes of these counts and of the upper borders."""
+    """Frames, each with its count in the corner, and the boxes of these counts and of the borders."""
     out, boxes = [], []
     room = {k: item.room for k, item in items.items()}
     for head in dict.fromkeys(block.values()):
@@ -499,6 +509,7 @@ def _plates(plan: Plan, graph: _Graph, items: dict[Id, _Item], block: dict[Id, I
             out.append(f'<g class="plate">{_rect(box, PAPER, FRAME, 12)}{words}</g>')
             boxes.append((box[2] - 18 - _width(_steady(count)), box[3] - 24, box[2], box[3]))
             boxes.append((box[0], box[1] - 3, box[2], box[1] + 3))
+            boxes += [(x - 2, box[1], x + 2, box[3]) for x in (box[0], box[2])]
     return out, boxes
 
 
@@ -523,9 +534,10 @@ def _panel(plan: Plan, graph: _Graph, items: dict[Id, _Item], block: dict[Id, Id
     out += [_node(plan, k, item, graph.at[k], colours) for k, item in graph.items.items()]
     halo = f' text-anchor="middle" font-style="italic" stroke="{PAPER}" stroke-width="3" paint-order="stroke"'
     taken = [*words, *solid.values(), *frames]
+    lines = np.concatenate([c.samples for c in curves] or [np.empty((0, 2))])
     for c in curves:
         if c.label:
-            taken.append(_label_box(c, curves, taken))
+            taken.append(_label_box(c, lines, taken))
             left, top, right, _ = taken[-1]
             out.append(_text((left + right) / 2, top + 12, c.label, SOFT, 11, halo))
     return "\n".join(out)
@@ -588,7 +600,7 @@ def draw(plan: Plan, name: str) -> str:
         key.append((icon, "surrogate leaf", ("the projected message of one interface, in its family",)))
 
     left, top, right, bottom = _bounds(items, at, {k: item.room for k, item in items.items()})
-    width = max(right - left + 2 * PAD + 2 * MARGIN, 430.0)
+    width = max(right - left + 2 * PAD + 2 * MARGIN, 450.0)
     foot = HEAD + bottom - top + 2.7 * PAD + 34.0
     legend, low = _notes(_legend(plan), MARGIN, foot, width - 2 * MARGIN)
     components, lower = _notes(key, MARGIN, foot, width - 2 * MARGIN)

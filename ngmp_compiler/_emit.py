@@ -9,13 +9,14 @@ $$ \eta^*_{a \to i} = \nabla_{\mu_i} \mathbb E_{q_{\lambda_i}}[\ell_{a \to i}], 
 The free energy is $F = -\log Z(\eta) - \sum_a e_a$, with Z the partition function of the core under its leaves and e_a
 the share of a projected factor under its rule:
 
-- NGMP: $e_a = \sum_j (\mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - \eta_{aj} \cdot \mu_j) - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}}$,
-  d_a the number of its interfaces: the Bethe free energy of the projected factors on the exact core;
-- VMP, NCVMP, PVMP: $e_a = \mathbb E[\log f_a] - \sum_j \eta_{aj} \cdot \mu_j$, the variational free energy of the clusters;
+- NGMP: $e_a = \sum_j (\mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - \eta_{aj} \cdot \mu_j)
+  - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}}$, d_a the number of its interfaces: the Bethe free energy of the
+  projected factors on the exact core;
+- VMP, NCVMP, PVMP: $e_a = \mathbb E[\log f_a] - \sum_j \eta_{aj} \cdot \mu_j$, the variational free energy;
 - EP: $e_a = \log \int f_a \prod_j q_{c_{aj}} + \sum_j (A(c_{aj}) - A(\lambda_j))$.
 
-On a conjugate graph F is minus the log-evidence; for unary factors under NGMP it is minus the evidence lower bound. With
-the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
+On a conjugate graph F is minus the log-evidence; for unary factors under NGMP it is minus the evidence lower bound.
+With the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
 """
 
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from ._core import Core, CoreResult, Leaves, masked

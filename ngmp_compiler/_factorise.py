@@ -1,7 +1,7 @@
 """Factorise: under a mean-field rule, take apart what belongs to different clusters.
 
-VMP, NCVMP and PVMP assume a product of clusters. By default every variable, element by element, is a cluster of its own,
-so a functional of several variables becomes a sum of independent parts with a leaf each. `factorise=[("z0", "z")]`
+VMP, NCVMP and PVMP assume a product of clusters. By default every variable, element by element, is a cluster of its
+own, so a functional of several variables becomes a sum of independent parts with a leaf each. `factorise=[("z0", "z")]`
 keeps the named variables joint (structured VMP): a chain stays a chain in the core, with the expected parameters of the
 others.
 """
@@ -9,6 +9,7 @@ others.
 from typing import Any
 
 import numpy as np
+
 from ngmp_kernels import SplitFactor, SplitPair
 
 from ._errors import ModelError, Problem
@@ -79,13 +80,36 @@ def factorise(groups: list[FactorGroup], rules: dict[str, Any], clusters: list[t
         if not rules[group.name].mean_field:
             out.append(group)
             continue
-        split = _split(group, clusters, names)
+        split = _inseparable(group, clusters, names) or _split(group, clusters, names)
         out.append(split)
         if isinstance(split, Problem):
             problems.append(split)
     if problems:
         raise ModelError(problems)
     return out
+
+
+def _inseparable(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> Problem | None:
+    """Clusters that a factor cannot keep: across its interfaces, or of only some of the variables in one place."""
+    places = [
+        [_touched(link.plane, link.index.positions, names) for link in edge.links] if isinstance(edge, Functional)
+        else [_touched(side.plane, side.index.positions, names) for side in edge] if isinstance(edge, PairEdge)
+        else [] if edge is None else [_touched(edge.plane, edge.index.positions, names)]
+        for edge in group.edges
+    ]  # fmt: skip
+    for cluster in map(set, clusters):
+        for own in places:
+            astride = [p for p in own if p & cluster and p - cluster]
+            if astride and sum(bool(p & cluster) for p in own) > 1:
+                lost = ", ".join(sorted(astride[0] - cluster))
+                given = f"factorise= joins {', '.join(sorted(cluster))}, but {lost} stands in the same place of it"
+                return Problem(group.given.name, None, given, f"name {lost} in the cluster too")
+        apart = [set().union(*own) & cluster for own in places]
+        if sum(bool(a) for a in apart) > 1 and len(set().union(*apart)) > 1:
+            given = f"factorise= joins {', '.join(sorted(set().union(*apart)))}, which are different interfaces of it"
+            works = "mean-field rules keep the interfaces of a factor independent; NGMP() and EP() do not"
+            return Problem(group.given.name, None, given, works)
+    return None
 
 
 def _together(a: frozenset[str], b: frozenset[str], clusters: list[tuple[str, ...]]) -> bool:
@@ -128,5 +152,5 @@ def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) ->
         edges += [Functional(tuple(p), edge.offset if i == 0 else zero, edge.n, None) for i, p in enumerate(parts)]
     if all(c == 1 for c in counts):
         return group
-    factor = SplitFactor(group.factor, tuple(counts))
+    factor = SplitFactor(base=group.factor, parts=tuple(counts))  # type: ignore[call-arg]
     return group._replace(factor=factor, edges=tuple(edges), constants=(None,) * len(edges))

@@ -54,6 +54,7 @@ class Frame:
         self.observed: dict[str, tuple[int, ...]] = {}
         self.sizes: dict[Plane, int] = {}
         self.prefix = ""
+        self.aliases: list[tuple[np.ndarray, Variable]] = []  # positions that stand for variables of outer frames
         self.problems: list[Problem] | None = None  # found so far; None: use those of the enclosing frame
 
     def allocate(self, plane: Plane, shape: tuple[int, ...]) -> np.ndarray:
@@ -76,6 +77,14 @@ class Frame:
         node.rows.append(index)
         node.collected |= index.shape != shape
         return Variable(self, plane, index)
+
+    def adopt(self, v: Variable) -> np.ndarray:
+        """Positions of this frame that stand for a variable, which may belong to an outer one."""
+        if v.frame is self:
+            return v.index
+        index = self.allocate(v.plane, v.index.shape)
+        self.aliases.append((index, v))
+        return index
 
     def observe(self, name: str, shape: tuple[int, ...]) -> None:
         if name in self.nodes:

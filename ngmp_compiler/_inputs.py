@@ -17,6 +17,7 @@ class Input:
 
     __slots__ = ("index", "root", "shape")
     __array_priority__ = 1000
+    is_expression = False  # looked up often: `__getattr__` would read the array to answer
 
     def __init__(self, root: Any, index: tuple[int, ...] = (), shape: tuple[int, ...] | None = None):
         self.root = root

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from ._errors import ModelError, Problem
 from ._inputs import Input
@@ -38,7 +39,7 @@ def static_index(x: Any, key: Any) -> Any:
     """An index usable at declaration time, or a clear error."""
     items = key if isinstance(key, tuple) else (key,)
     for k in items:
-        if isinstance(k, (Input, jax.core.Tracer)):
+        if isinstance(k, (Input, Tracer)):
             refuse(
                 f"{label(x)} was indexed with a traced array",
                 "which variables a factor touches is structure, so indices must be static: integers, slices, numpy "

@@ -56,15 +56,29 @@ def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:
         elif isinstance(rule, VMP):
             for name, inside in zip(factor.interfaces, factor.in_family(), strict=True):  # type: ignore[attr-defined]
                 if not inside:
-                    works = "its expected logarithm is not in the family; NCVMP() and PVMP() project it"
+                    works = "its expected logarithm is not in the family; NCVMP(), PVMP(), NGMP() and EP() project it"
                     problems.append(Problem(group.given.name, f"interface {name}", what, works))
-        powers = getattr(rule, "power", 1.0)
-        for name, _ in powers if isinstance(powers, tuple) else ():
-            if name not in factor.interfaces:
-                known = ", ".join(factor.interfaces)
-                problems.append(Problem(group.given.name, None, f"power= names '{name}'", f"its interfaces are {known}"))
+    problems += _check_powers(rules, groups)
     if problems:
         raise ModelError(problems)
+
+
+def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Problem]:
+    """Names in `power=` that are interfaces of none of the factors a rule was given for."""
+    shared: dict[int, tuple[Any, list[FactorGroup]]] = {}
+    for group in groups:
+        if not group.conjugate:
+            shared.setdefault(id(rules[group.name]), (rules[group.name], []))[1].append(group)
+    problems = []
+    for rule, own in shared.values():
+        powers = getattr(rule, "power", 1.0)
+        known = sorted({name for g in own for name in g.factor.interfaces})
+        for name, _ in powers if isinstance(powers, tuple) else ():
+            if name not in known:
+                sites = ", ".join(dict.fromkeys(g.given.name for g in own))
+                given = f"power= names '{name}', which is no interface here"
+                problems.append(Problem(sites, None, given, f"the interfaces are {', '.join(known)}"))
+    return problems
 
 
 def choose_blocks(options: Options, map: Map) -> list[list[str]]:
@@ -72,12 +86,14 @@ def choose_blocks(options: Options, map: Map) -> list[list[str]]:
     keys = [g.key(j) for g in map.projected for j in range(len(g.edges))]
     if options.schedule is None:
         return [keys]
-    site = {g.key(j): g.given.name for g in map.projected for j in range(len(g.edges))}
+    pairs = [(g, j) for g in map.projected for j in range(len(g.edges))]
+    # The groups of one site ("y" and "y#2", say) go by the name of the site.
+    known = {g.key(j): {g.key(j), g.given.name, f"{g.given.name}.{g.factor.interfaces[j]}"} for g, j in pairs}
     blocks, left, problems = [], list(keys), []
     for block in options.schedule:
-        found = [k for k in left if k in block or site[k] in block]
+        found = [k for k in left if known[k] & set(block)]
         for name in block:
-            if name not in keys and name not in site.values():
+            if not any(name in names for names in known.values()):
                 works = f"projected interfaces are {keys}"
                 problems.append(Problem(name, None, "schedule= names no projected site or interface", works))
         left = [k for k in left if k not in found]

@@ -1,8 +1,9 @@
 """What a run returns: marginals by name, the free energy, and whether to trust them."""
 
 import equinox as eqx
-import jax
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int
+
 from ngmp_kernels.families import AbstractFamily
 
 from ._solve import REASONS, State
@@ -30,7 +31,7 @@ class Posterior(eqx.Module):
     @property
     def reason(self) -> str:
         """Why the run stopped, in words; for a batch of runs, one line for each distinct reason."""
-        if isinstance(self.status, jax.core.Tracer):
+        if isinstance(self.status, Tracer):
             raise TypeError("reason is text: read it outside jit, or use status inside")
         codes = sorted({int(c) for c in self.status.reshape(-1)})
         return "\n".join(REASONS[c] for c in codes)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
+
 from ngmp_kernels import AbstractConjugate, Quadrature, SplitFactor, nodes
 from ngmp_kernels.families import AbstractFamily, Dirichlet, Gaussian, MvGaussian
 
@@ -81,8 +82,9 @@ def _marginal(map: Map, group: FactorGroup, j: int, edge, result: CoreResult, g:
     q = jax.tree.map(index.take, result.planes[plane])
     mean, covariance = q.mean, q.covariance  # type: ignore[attr-defined]
     if op == "matmul":
-        mean = jnp.einsum("nmd,nd->nm", jnp.broadcast_to(c, (edge.n, *c.shape[1:])), mean)
-        covariance = jnp.einsum("nmd,nde,nke->nmk", *(jnp.broadcast_to(c, (edge.n, *c.shape[1:])) if i != 1 else covariance for i in range(3)))
+        c = jnp.broadcast_to(c, (edge.n, *c.shape[1:]))
+        mean = jnp.einsum("nmd,nd->nm", c, mean)
+        covariance = jnp.einsum("nmd,nde,nke->nmk", c, covariance, c)
     elif c is not None:
         mean, covariance = c[:, None] * mean, (c**2)[:, None, None] * covariance
     return MvGaussian.from_mean_covariance(mean + edge.offset, covariance)

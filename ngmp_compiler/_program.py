@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.core import Tracer
 
 from ._adaptive import adaptive
 from ._checks import checks
@@ -18,10 +19,10 @@ from ._emit import Map
 from ._errors import DataError
 from ._factorise import factorise
 from ._inputs import Input, wrap
+from ._options import Options, check_rules, choose_blocks, choose_rules
 from ._posterior import Posterior, Prediction
 from ._predict import predict
 from ._roll import roll
-from ._options import Options, check_rules, choose_blocks, choose_rules
 from ._rules import NGMP
 from ._schedule import Plan, schedule
 from ._solve import CONVERGED, INVALID, Solver, State
@@ -148,7 +149,7 @@ class Program:
         return predict(self._build(static, dynamic).map, site, state.leaves)
 
     def _checked(self, static: _Static, dynamic: list[Any], invalid: jax.Array) -> None:
-        if isinstance(invalid, jax.core.Tracer) or not bool(jnp.any(invalid)):
+        if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
             return
         # Rare: find out what is wrong by tracing once more.
         texts: list[str] = []

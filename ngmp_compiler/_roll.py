@@ -35,6 +35,11 @@ class Rolled(NamedTuple):
     names: dict[str, tuple[Plane, np.ndarray]]
 
 
+def _term_key(term: Term) -> Any:
+    tail = _TAIL[term.op]
+    return (term.variable.plane, term.op, np.shape(term.coefficient)[-tail:] if tail else term.coefficient is None)
+
+
 def _key(value: Any, event_ndim: int | None) -> Any:
     """Structure of an argument: equal keys can be stacked."""
     kind = type(value)
@@ -43,9 +48,7 @@ def _key(value: Any, event_ndim: int | None) -> Any:
     if kind is Variable:
         return value.plane
     if kind is Affine:
-        terms = tuple((t.variable.plane, t.op, np.shape(t.coefficient)[-_TAIL[t.op] :] if _TAIL[t.op] else t.coefficient is None)
-                      for t in value.terms)  # fmt: skip
-        return (terms, value.offset is None, value.event_shape)
+        return (tuple(map(_term_key, value.terms)), value.offset is None, value.event_shape)
     if kind is Exp:
         return ("exp", _key(value.inner, 0))
     if kind is Take:
@@ -64,7 +67,7 @@ def _spread(value: Any, event_ndim: int, batch: tuple[int, ...], repeats: int) -
     """One array shared by all repeats of a site -> leading axis 1 if it is one value, else n."""
     shape = np.shape(value)
     lead, event = shape[: len(shape) - event_ndim], shape[len(shape) - event_ndim :]
-    xp = np if isinstance(value, (int, float, np.ndarray, np.generic)) else jnp
+    xp: Any = np if isinstance(value, (int, float, np.ndarray, np.generic)) else jnp
     if int(np.prod(lead)) == 1:
         return xp.reshape(value, (1, *event))
     full = xp.broadcast_to(value, (repeats, *batch, *event))
@@ -84,7 +87,8 @@ def _stack(values: list[Any], event_ndim: int, batch: tuple[int, ...]) -> Any:
     else:
         stacked = jnp.stack([jnp.asarray(unwrap(v)) for v in values])
     event = np.shape(stacked)[np.ndim(stacked) - event_ndim :] if event_ndim else ()
-    lead = np.shape(first)[: np.ndim(first) - event_ndim] if not isinstance(first, Input) else first.shape[: first.ndim - event_ndim]
+    whole = first.shape if isinstance(first, Input) else np.shape(first)
+    lead = whole[: len(whole) - event_ndim]
     stacked = jnp.reshape(stacked, (repeats, *(1,) * (len(batch) - len(lead)), *lead, *event))
     return jnp.broadcast_to(stacked, (repeats, *batch, *event)).reshape(-1, *event)
 

@@ -1,11 +1,11 @@
 r"""Message rules: what a factor sends through an interface it is not conjugate to.
 
-Every rule is a function of the same things: a factor, the marginals of its interfaces and its current leaves. It gives the
-target of a leaf and the factor's share of the log-evidence; the map, the solver and the core are the same for all.
+Every rule is a function of the same things: a factor, the marginals of its interfaces and its current leaves. It gives
+the target of a leaf and the factor's share of the log-evidence; the map, the solver and the core are the same for all.
 
 | rule | log-message toward j | target |
 | --- | --- | --- |
-| NGMP | $\ell_j = \log\int f \prod_{i\ne j} q_{c_i}$, cavities $c_i = \lambda_i - \eta_i$ | $\nabla_{\mu_j} E_{q_j}[\ell_j]$ |
+| NGMP | $\ell_j = \log\int f \prod_{i\ne j} q_{c_i}$, $c_i = \lambda_i - \eta_i$ | $\nabla_{\mu_j} E_{q_j}[\ell_j]$ |
 | NGMP(power=p) | $\frac1p \log\int f^p \prod_{i\ne j} q_{c_i}$, $c_i = \lambda_i - p\,\eta_i$ | the same |
 | EP(power=p) | the same | moments of $q_{c_j} e^{p \ell_j}$ matched, $c_j$ divided out, over p |
 | NCVMP | $E[\log f \mid z_j]$ under the other *marginals* | $\nabla_{\mu_j} E_{q_j}[\ell_j]$, once a sweep |
@@ -17,14 +17,16 @@ The mean-field rules (VMP, NCVMP, PVMP) also take apart what belongs to differen
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
-from ngmp_kernels import AbstractProjected, Quadrature, nodes, tangent_projection, tilted_match
+
+from ngmp_kernels import AbstractProjected, Delta, Quadrature, nodes, tangent_projection, tilted_match
 from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.tilted import tilted_evidence
 
 from ._adaptive import solve_edge
 
@@ -68,7 +70,7 @@ def _dots(marginals: Families, leaves: Families) -> Float[Array, " n"]:
 class AbstractRule(eqx.Module):
     """A message rule; see the module docstring."""
 
-    mean_field: eqx.AbstractVar[bool]
+    mean_field: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
@@ -79,10 +81,23 @@ class AbstractRule(eqx.Module):
         """The factor's share of the log-evidence, beyond the partition function of the core."""
 
 
-def _check_power(power: float | dict[str, float]) -> None:
-    for p in power.values() if isinstance(power, dict) else (power,):
-        if not 0 < p <= 1:
-            raise ValueError(f"power={p}: the fraction of a factor must lie in (0, 1]; towards 0 the rule becomes VMP")
+def _power(given: Any) -> Any:
+    """A power as it is kept: a number in (0, 1], or sorted pairs of interface name and number; anything else raises."""
+    if isinstance(given, dict):
+        return tuple(sorted((str(name), _power(p)) for name, p in given.items()))
+    if isinstance(given, tuple):  # already converted
+        return given
+    try:
+        p = float(given)
+    except (TypeError, ValueError):
+        works = "give a number in (0, 1], or a dictionary of them by interface name"
+        raise TypeError(f"power={given!r} is no number; {works}, e.g. {{'tau': 0.5}}") from None
+    if not 0 < p <= 1:
+        raise ValueError(
+            f"power={given}: the fraction of a factor must lie in (0, 1]; 1 is the plain rule, towards 0 it becomes "
+            "VMP(), or NCVMP() where that is not in the family"
+        )
+    return p
 
 
 class NGMP(AbstractRule):
@@ -97,21 +112,15 @@ class NGMP(AbstractRule):
     """
 
     projection: Any = Quadrature()
-    power: Any = eqx.field(static=True, default=1.0, converter=lambda p: tuple(sorted(p.items())) if isinstance(p, dict) else p)
-    mean_field = False
-
-    def __check_init__(self) -> None:
-        _check_power(dict(self.power) if isinstance(self.power, tuple) else self.power)
-
-    def _power(self, factor: AbstractProjected, j: int) -> float:
-        return power_of(self.power, factor, j)
+    power: Any = eqx.field(static=True, default=1.0, converter=_power)
+    mean_field: ClassVar[bool] = False
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        p = self._power(factor, j)
+        p = power_of(self.power, factor, j)
         found, proper = cavities(marginals, leaves, p)
         # A message integrated against an improper cavity does not exist; its target is flat.
         exists = _all(proper, but=j)
-        if p == 1:
+        if p == 1 or len(marginals) == 1:  # a fraction of a unary factor has the same log-message
             return factor.project(j, marginals[j], found, self.projection), exists
         message = factor.fractional_message(j, found, p, Quadrature())
         return tangent_projection(marginals[j], message, self.projection), exists
@@ -119,9 +128,9 @@ class NGMP(AbstractRule):
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         d, total = len(marginals), -_dots(marginals, leaves)
         for j, q in enumerate(marginals):
-            p = self._power(factor, j)
+            p = power_of(self.power, factor, j)
             found, _ = cavities(marginals, leaves, p)
-            if p == 1:
+            if p == 1 or d == 1:
                 total += factor.expected_log_message(j, q, found, self.projection)
             else:
                 message = factor.fractional_message(j, found, p, Quadrature())
@@ -156,25 +165,37 @@ class EP(AbstractRule):
     """Expectation propagation: moments of cavity times exact message, cavity divided out. `power` as in `NGMP`."""
 
     projection: Any = Quadrature()
-    power: float = eqx.field(static=True, default=1.0)
-    mean_field = False
+    power: Any = eqx.field(static=True, default=1.0, converter=_power)
+    mean_field: ClassVar[bool] = False
 
     def __check_init__(self) -> None:
-        _check_power(self.power)
+        if isinstance(self.projection, Delta):
+            works = "use Quadrature(), GaussHermite(n), LogTrapezoid(n) or Unscented(); or NGMP(projection=Delta())"
+            raise ValueError(f"EP(projection=Delta()): a single point has no moments to match; {works}")
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        p = self.power
+        p = power_of(self.power, factor, j)
         found, proper = cavities(marginals, leaves, p)
-        message = factor.fractional_message(j, found, p, Quadrature()) if p != 1 else factor.log_message(j, found)
+        message = _message(factor, j, found, p)
         matched = tilted_match(marginals[j], found[j], lambda z: p * message(z), self.projection)
         return (matched - found[j]) * (1 / p), _all(proper)
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        found, _ = cavities(marginals, leaves, self.power)
-        total = local_evidence(factor, found, self.power)
-        for q, c in zip(marginals, found, strict=True):
-            total += (c.log_partition() - q.log_partition()) / self.power
+        powers = [power_of(self.power, factor, j) for j in range(len(marginals))]
+        total = jnp.zeros(marginals[0].batch_shape, marginals[0].dtype)
+        for p in sorted(set(powers)):  # with unequal powers, the average over interfaces
+            found, _ = cavities(marginals, leaves, p)
+            # The last integral over the last interface, where noise factors are smoothest.
+            message = _message(factor, len(found) - 1, found, p)
+            share = tilted_evidence(marginals[-1], found[-1], lambda z, m=message, p=p: p * m(z), Quadrature())
+            for q, c in zip(marginals, found, strict=True):
+                share += c.log_partition() - q.log_partition()
+            total += powers.count(p) / len(powers) * share / p
         return total
+
+
+def _message(factor: AbstractProjected, j: int, found: Families, p: float) -> Any:
+    return factor.log_message(j, found) if p == 1 else factor.fractional_message(j, found, p, Quadrature())
 
 
 def _mean_field_target(projection: Any, factor: AbstractProjected, j: int, marginals: Families) -> AbstractFamily:
@@ -196,7 +217,7 @@ class NCVMP(AbstractRule):
     """Non-conjugate VMP: one tangent projection, a sweep, of the expected log-factor under the other marginals."""
 
     projection: Any = Quadrature()
-    mean_field = True
+    mean_field: ClassVar[bool] = True
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         del leaves
@@ -210,7 +231,7 @@ class NCVMP(AbstractRule):
 class VMP(AbstractRule):
     """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
 
-    mean_field = True
+    mean_field: ClassVar[bool] = True
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         return NCVMP().target(factor, j, marginals, leaves)
@@ -231,10 +252,11 @@ class PVMP(AbstractRule):
     projection: Any = Quadrature()
     iterations: int = eqx.field(static=True, default=100)
     tol: float = eqx.field(static=True, default=1e-10)
-    mean_field = True
+    mean_field: ClassVar[bool] = True
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        (cavity,), _ = cavities((marginals[j],), (leaves[j],))
+        # Not replaced where it is improper: the solution on the edge only needs cavity + message to be proper.
+        cavity = marginals[j] - leaves[j]
 
         def toward(q: AbstractFamily) -> AbstractFamily:
             trial = tuple(q if i == j else m for i, m in enumerate(marginals))
@@ -250,7 +272,7 @@ class PVMP(AbstractRule):
 class BP(AbstractRule):
     """Exact belief propagation: refused, at compile time, on any interface that is not conjugate."""
 
-    mean_field = False
+    mean_field: ClassVar[bool] = False
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         raise TypeError(f"BP has no message for the projected {type(factor).__name__}")

@@ -60,7 +60,7 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
         _refuse(f"the body returned {type(result).__name__}", "return (carry, output), as for jax.lax.scan")
     carry, out_tree = jax.tree.flatten(result[0], is_leaf=_is_expression)
     if out_tree != tree or not all(isinstance(v, Variable) for v in carry):
-        _refuse(f"the body returned a carry {result[0]!r}", "carries are variables, in the structure of the initial one")
+        _refuse(f"the body returned a carry {result[0]!r}", "carries are variables, structured as the initial one")
     for before, after in zip(init, carry, strict=True):
         if (before.plane, before.batch_shape) != (after.plane, after.batch_shape):
             _refuse(f"the carry changes from {before!r} to {after!r}", "it must keep its family and shape")

@@ -8,6 +8,7 @@ variables tied once each is a chain; one hub with scalars tied once each is a st
 from typing import Any, NamedTuple
 
 import numpy as np
+
 from ngmp_kernels.families import Categorical, Gaussian, MvGaussian
 
 from ._components import Shape, components, shapes
@@ -69,9 +70,8 @@ class _Nodes:
 
 def schedule(rolled: Rolled, groups: list[FactorGroup], dtype: Any) -> Plan:
     """Choose the executors; see the module docstring."""
-    functionals = [
-        (g, j, edge) for g, group in enumerate(groups) for j, edge in enumerate(group.edges) if isinstance(edge, Functional)
-    ]
+    edges = [(g, j, edge) for g, group in enumerate(groups) for j, edge in enumerate(group.edges)]
+    functionals = [(g, j, edge) for g, j, edge in edges if isinstance(edge, Functional)]
     gaussian = _gaussian(rolled.planes, groups, functionals)
     discrete = _discrete(rolled.planes, groups)
     return Plan(rolled.planes, rolled.names, groups, functionals, gaussian, discrete, dtype)
@@ -197,7 +197,8 @@ def _discrete(planes: dict[Plane, int], groups: list[FactorGroup]) -> list[Any]:
     nodes = _Nodes(planes, [p for p in planes if p.family is Categorical])
     if not nodes.size:
         return []
-    ties = [(g, group.edges[0]) for g, group in enumerate(groups) if group.edges and isinstance(group.edges[0], PairEdge)]
+    first = [(g, group.edges[0]) for g, group in enumerate(groups) if group.edges]
+    ties = [(g, edge) for g, edge in first if isinstance(edge, PairEdge)]
     ends = [
         np.stack([e.index.positions + nodes.offset[e.plane] for e in edge], 1) for _, edge in ties
     ]  # each (n, 2)

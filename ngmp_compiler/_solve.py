@@ -42,10 +42,8 @@ def residual_norm(target: Leaves, leaves: Leaves) -> Float[Array, ""]:
     """`max` over leaves of `|eta* - eta| / |eta*|` (Euclidean over the factors of a group)."""
     worst = jnp.zeros(())
     for key, eta in target.items():
-        gap = sum(jnp.sum((a - b) ** 2) for a, b in zip(jax.tree.leaves(eta), jax.tree.leaves(leaves[key]), strict=True))
-        size = sum(jnp.sum(a**2) for a in jax.tree.leaves(eta))
-        tiny = jnp.finfo(gap.dtype).tiny
-        worst = jnp.maximum(worst, jnp.sqrt(gap) / jnp.sqrt(size + tiny))
+        gap, size = optax.global_norm(eta - leaves[key]), optax.global_norm(eta)
+        worst = jnp.maximum(worst, gap / (size + jnp.finfo(size.dtype).tiny))
     return worst
 
 
@@ -57,10 +55,11 @@ class Solver:
     """
 
     def __init__(
-        self, map: Map, transformation: optax.GradientTransformation, max_sweeps: int, tol: float, blocks: list[list[str]]
+        self, map: Map, transformation: optax.GradientTransformation, max_sweeps: int, tol: float, blocks: list
     ):
-        self.map, self.transformation, self.max_sweeps, self.tol = map, transformation, max_sweeps, tol
-        self.blocks = blocks
+        self.map, self.max_sweeps, self.tol = map, max_sweeps, tol
+        self.transformation: Any = transformation  # optax's types know dictionaries of arrays, not of families
+        self.blocks: list[list[str]] = blocks  # keys of the leaves, in the order of a sweep
 
     def init(self, leaves: Leaves) -> State:
         memory = tuple(self.transformation.init(_pick(leaves, keys)) for keys in self.blocks)

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+
 from ngmp_kernels import AbstractConjugate, AbstractFactor, GenericDensity
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from ._errors import ModelError, Problem
-from ._expressions import Affine, Exp, Plane, Take, Variable, as_affine
+from ._expressions import _TAIL, Affine, Exp, Plane, Take, Variable, as_affine
 from ._index import IndexMap, index_map
 from ._roll import Group, Rolled
 
@@ -152,6 +153,11 @@ def _argument(value: Any, dtype: Any) -> Any:
     return _cast(value, dtype)
 
 
+def _rows(coefficient: Any, op: str) -> Any:
+    """A coefficient with its leading axis n or 1, which the sign of `out - mean` lacks."""
+    return coefficient if coefficient is None or np.ndim(coefficient) > _TAIL[op] else coefficient[None]
+
+
 def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
     if isinstance(expression, tuple) :
         return PairEdge(*(_edge(v, n, sizes, dtype) for v in expression))
@@ -161,7 +167,7 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
         return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
     if isinstance(expression, Affine):
         links = tuple(
-            Link(v.plane, index_map(np.broadcast_to(v.index, (n,)), sizes[v.plane]), op, _cast(c, dtype))
+            Link(v.plane, index_map(np.broadcast_to(v.index, (n,)), sizes[v.plane]), op, _rows(_cast(c, dtype), op))
             for v, op, c in expression.terms
         )
         event = expression.event_shape

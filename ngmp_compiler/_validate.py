@@ -32,7 +32,7 @@ def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
             if x.dtype.kind not in "OSUMm":
                 continue
             given, works = f"an array of dtype {x.dtype}", "give numbers or booleans"
-        elif x.__hash__ is None:
+        elif x.__hash__ is None and not hasattr(x, "shape"):  # jax arrays are not hashable, and need not be
             given, works = f"a {type(x).__name__}", "give arrays, numbers, or hashable values (which are static)"
         else:
             continue

@@ -51,7 +51,7 @@ from .projection import Unscented as Unscented
 from .projection import expectation as expectation
 from .projection import nodes as nodes
 from .projection import tangent_projection as tangent_projection
-from .tilted import tilted_match as tilted_match
 from .split import SplitFactor as SplitFactor
 from .split import SplitPair as SplitPair
 from .student_t import StudentT as StudentT
+from .tilted import tilted_match as tilted_match

@@ -57,9 +57,11 @@ class NoisePrecision(AbstractProjected):
             constant = gammaln(a + 0.5 * p) - gammaln(a) - 0.5 * p * jnp.log(b) - 0.5 * p * LOG_2PI
             return lambda r: (constant - (a + 0.5 * p) * jnp.log1p(0.5 * p * r * r / b)) / p
         m, v = cavities[0].mean, cavities[0].variance
-        return lambda tau: (
-            0.5 * p * (_safe_log(tau) - LOG_2PI) - 0.5 * jnp.log1p(p * v * tau) - 0.5 * p * m * m * tau / (1 + p * v * tau)
-        ) / p
+        def toward_tau(tau: Array) -> Array:
+            spread = 1 + p * v * tau
+            return 0.5 * (_safe_log(tau) - LOG_2PI - jnp.log1p(p * v * tau) / p - m * m * tau / spread)
+
+        return toward_tau
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
         del rule

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from .factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule
+from .factor import AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule
 from .families import AbstractFamily, Categorical, Gaussian
 from .projection import expectation, nodes
 
@@ -41,7 +41,7 @@ class SplitFactor(AbstractProjected):
         return [[next(rest) for _ in range(count)] for count in self.parts]
 
     def log_density(self, *z: Array) -> Array:
-        return self.base.log_density(*(sum(group[1:], group[0]) for group in self._whole(z)))
+        return self.base.log_density(*map(_total, self._whole(z)))
 
     def _sums(self, marginals: Cavities) -> tuple[AbstractFamily, ...]:
         """Marginals of the interfaces of `base`: sums of independent Gaussians."""
@@ -86,7 +86,11 @@ class SplitFactor(AbstractProjected):
         return self.base.checks()
 
     def moments(self, *z: Array) -> tuple[Array, Array]:
-        return self.base.moments(*(sum(group[1:], group[0]) for group in self._whole(z)))
+        return self.base.moments(*map(_total, self._whole(z)))
+
+
+def _total(values: list[Any]) -> Any:
+    return sum(values[1:], values[0])
 
 
 def _sum(marginals: list[Any]) -> Gaussian:
@@ -102,7 +106,7 @@ def _base_message(base: AbstractFactor, j: int, marginals: Cavities, rule: Rule)
 class SplitPair(AbstractProjected):
     """A table factor of two classes with an interface for each: `E[log table | z_j]` for mean-field rules."""
 
-    base: AbstractConjugate
+    base: Any  # a conjugate factor whose one interface is a pair
     interfaces: ClassVar[tuple[str, ...]] = ("z", "out")
     families: ClassVar[Families] = (Categorical, Categorical)
 

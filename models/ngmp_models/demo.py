@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     jax.config.update("jax_enable_x64", True)  # an application may choose its precision; the library never does
     series = coal_disasters()
-    inputs = {"y": jnp.asarray(series.counts), "sigma2": jnp.asarray(options.sigma2)}
+    inputs: dict[str, Any] = {"y": jnp.asarray(series.counts), "sigma2": jnp.asarray(options.sigma2)}
     program = ngmp.compile(poisson_chain)
     post, compile_seconds, run_seconds = timed(lambda: program(**inputs))
     rate = log_normal(np.asarray(post["z"].mean), np.asarray(post["z"].variance))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from .._expressions import Plane

@@ -1,8 +1,11 @@
 """Chains: variables in a line, neighbours tied by one functional each. Forward elimination, backward substitution."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from ngmp_kernels.families import AbstractFamily
 
 from .._expressions import Plane
@@ -56,14 +59,15 @@ class ScalarChain(_Chain):
 
     def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
-        unary, linear, constant = 0.0, 0.0, 0.0
+        zero: Any = 0.0
+        unary, linear, constant = zero, zero, zero
         for piece, index in self.unary:
             lam, h, k = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
             unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
             linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
             constant += k
-        link, later, earlier = 0.0, 0.0, 0.0
+        link, later, earlier = zero, zero, zero
         for tie in self.links:
             lam, h, k = potential(tie.piece, leaves)
             a = jnp.broadcast_to(scale(tie.piece.links[tie.later].coefficient), (tie.piece.n,)).astype(lam.dtype)
@@ -100,7 +104,8 @@ class VectorChain(_Chain):
     def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
         d = self.plane.event_shape[0]
-        unary, linear, constant = 0.0, 0.0, 0.0
+        zero: Any = 0.0
+        unary, linear, constant = zero, zero, zero
         for piece, index in self.unary:
             pot = potential(piece, leaves)
             p, h = add_vectors(piece, index, 0, pot)
@@ -147,7 +152,7 @@ class VectorChain(_Chain):
                 if x.shape[0] == 1 or n == 1:
                     out.append(jnp.broadcast_to(x[:1], (chains, *x.shape)))
                     continue
-            stacked = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
+            stacked: Any = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
             out.append(stacked.reshape(chains, length - 1, *stacked.shape[1:]))
         return out
 

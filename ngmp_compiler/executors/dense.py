@@ -1,8 +1,11 @@
 """Small Gaussian parts of any shape, loops included: one joint precision matrix, one Cholesky factor, exact."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
 from ngmp_kernels.families import AbstractFamily
 
 from .._expressions import Plane
@@ -44,7 +47,8 @@ class DenseGaussian(GaussianExecutor):
         return out
 
     def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        precision, linear, constant = 0.0, 0.0, 0.0
+        zero: Any = 0.0
+        precision, linear, constant = zero, zero, zero
         rows = []
         for piece in self.pieces:
             pot = potential(piece, leaves)

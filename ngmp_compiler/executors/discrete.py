@@ -99,7 +99,7 @@ class Enumeration:
         self.cost = f"O({int(np.prod(self.shape))})"
 
     def _place(self, table: Array, *axes: int) -> Array:
-        order = np.argsort(axes)
+        order = [int(a) for a in np.argsort(axes)]
         shape = [1] * len(self.shape)
         for a in axes:
             shape[a] = self.shape[a]

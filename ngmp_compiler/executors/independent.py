@@ -1,9 +1,12 @@
 """Variables that no functional couples to another: every one is solved alone, all of them at once."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+
 from ngmp_kernels.families import AbstractFamily
 
 from .._expressions import Plane
@@ -33,7 +36,8 @@ class IndependentScalars(GaussianExecutor):
         self.cost = f"O({sum(p.n for p in pieces)})"
 
     def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        precision, linear, constant = 0.0, 0.0, 0.0
+        zero: Any = 0.0
+        precision, linear, constant = zero, zero, zero
         for piece, index in zip(self.pieces, self.index, strict=True):
             lam, h, k = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
@@ -67,12 +71,13 @@ def add_vectors(piece: Piece, index: IndexMap, link: int, pot: Potential) -> tup
         if runs == 1 and index.size == 1 or index.kind == "repeat":
             phi, lam, h = (x.reshape(runs, -1, *x.shape[1:]) for x in (phi, pot.precision, pot.linear))
             return jnp.einsum("bnd,bn,bne->bde", phi, lam, phi), jnp.einsum("bnd,bn->bd", phi, h)
-        return index.add(pot.precision[:, None, None] * phi[:, :, None] * phi[:, None]), index.add(pot.linear[:, None] * phi)
+        outer = pot.precision[:, None, None] * phi[:, :, None] * phi[:, None]
+        return index.add(outer), index.add(pot.linear[:, None] * phi)
     precision, linear = pot.precision, pot.linear
     if op == "scale":
-        a = scale(c) if c is None else jnp.asarray(c)
-        square = a**2 if c is None else (a**2)[:, None, None]
-        return index.add(fill(precision * square, piece.n)), index.add(fill(linear * (a if c is None else a[:, None]), piece.n))
+        a = jnp.ones(1, linear.dtype) if c is None else jnp.asarray(c)
+        square = precision * (a**2)[:, None, None]
+        return index.add(fill(square, piece.n)), index.add(fill(linear * a[:, None], piece.n))
     c = jnp.asarray(c)
     return (
         index.add(fill(jnp.einsum("nmd,nmk,nke->nde", fill(c, piece.n), precision, fill(c, piece.n)), piece.n)),
@@ -118,7 +123,8 @@ class IndependentVectors(GaussianExecutor):
         self.cost = f"O({len(positions)} x {d}^3 + {sum(p.n for p in pieces)} x {d}^2)"
 
     def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        precision, linear, constant = 0.0, 0.0, 0.0
+        zero: Any = 0.0
+        precision, linear, constant = zero, zero, zero
         for piece, index in zip(self.pieces, self.index, strict=True):
             pot = potential(piece, leaves)
             p, h = add_vectors(piece, index, 0, pot)

@@ -1,13 +1,16 @@
 """A hub and its satellites: scalars each tied once to one scalar or vector, and to nothing else.
 
-A satellite `x` with own precision `u` and linear coefficient `h`, tied by `r = a x + f + c` (f a functional of the hub) with
-potential `(xi, Lambda)`, is integrated out in closed form. With `s = u + Lambda a^2` and `e = xi - Lambda c`, the hub sees on `f`
-a precision `Lambda u / s` (no subtraction, so no digits are lost) and a linear coefficient `e - (h + a e) Lambda a / s`. Afterwards
-`x | f ~ N((h + a e - Lambda a f) / s, 1 / s)`.
+A satellite `x` with own precision `u` and linear coefficient `h`, tied by `r = a x + f + c` (f a functional of the hub)
+with potential `(xi, Lambda)`, is integrated out in closed form. With `s = u + Lambda a^2` and `e = xi - Lambda c`, the
+hub sees on `f` a precision `Lambda u / s` (no subtraction, so no digits are lost) and a linear coefficient
+`e - (h + a e) Lambda a / s`. Afterwards `x | f ~ N((h + a e - Lambda a f) / s, 1 / s)`.
 """
+
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+
 from ngmp_kernels.families import AbstractFamily
 
 from .._expressions import Plane
@@ -21,7 +24,13 @@ class Star(GaussianExecutor):
 
     name = "star"
 
-    def __init__(self, sizes: dict[Plane, int], hub: tuple[Plane, int], satellites: tuple[Plane, np.ndarray], pieces: list[Piece]):
+    def __init__(
+        self,
+        sizes: dict[Plane, int],
+        hub: tuple[Plane, int],
+        satellites: tuple[Plane, np.ndarray],
+        pieces: list[Piece],
+    ):
         self.hub, self.satellites, self.pieces = hub, satellites, pieces
         plane, position = hub
         scalars, positions = satellites
@@ -42,7 +51,8 @@ class Star(GaussianExecutor):
 
     def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         plane, position = self.hub
-        own, linear, constant = 0.0, 0.0, 0.0
+        zero: Any = 0.0
+        own, linear, constant = zero, zero, zero
         for piece, index in self.unary:
             lam, h, k = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
@@ -101,7 +111,8 @@ class Star(GaussianExecutor):
         return {scalars: (both, jnp.append(x_mean, mean), jnp.append(x_variance, spread))}
 
     def _vector_hub(self, terms):
-        precision, linear = 0.0, 0.0
+        zero: Any = 0.0
+        precision, linear = zero, zero
         one = {p.functional: index_map(np.zeros(p.n, int), 1) for p, _, _ in terms}
         for piece, end, pot in terms:
             p, h = add_vectors(piece, one[piece.functional], end, pot)
@@ -116,7 +127,8 @@ class Star(GaussianExecutor):
         return mean, 0.5 * (covariance + jnp.swapaxes(covariance, 1, 2)), log_partition, proper, moments
 
     def _scalar_hub(self, terms):
-        precision, linear = 0.0, 0.0
+        zero: Any = 0.0
+        precision, linear = zero, zero
         for piece, end, pot in terms:
             b = scale(piece.links[end].coefficient)
             precision += jnp.sum(jnp.broadcast_to(pot.precision * b**2, (piece.n,)))

@@ -18,6 +18,7 @@ SCALAR_VERBS = (
 )  # fmt: skip
 VECTOR_VERBS = (
     "vector", "vector_plate", "matrix_child", "dot_plate", "dot_child", "observe_vector", "vector_loop", "vector_scan",
+    "wide_child",
 )  # fmt: skip
 D = 2  # length of every vector
 
@@ -274,6 +275,18 @@ def _observe_vector(c: Context, s: Statement) -> None:
     else:
         wide = c.constant(3, D) @ v  # three measurements of two numbers
         ngmp.sample(c.name(), MvNormal(wide, covariance=c.rng.uniform(0.4, 1.0, 3)), obs=c.constant(3))
+
+
+def _wide_child(c: Context, s: Statement) -> None:
+    """A vector of another length, seen alone or together with the first."""
+    w = c.vector(s.first)
+    x = ngmp.sample(c.name(), MvNormal(c.constant(3, D) @ w, covariance=0.7))
+    mean = dot(c.constant(3), x)
+    if s.style % 2:
+        mean = mean - dot(c.constant(D), c.vector(s.second))
+    if s.style > 1:
+        mean = mean + c.scalar(s.second)
+    ngmp.sample(c.name("y"), Normal(mean, variance=0.4), obs=c.constant())
 
 
 def _vector_loop(c: Context, s: Statement) -> None:

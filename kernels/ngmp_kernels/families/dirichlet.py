@@ -15,8 +15,9 @@ def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
     r"""Solve $\psi(\alpha_k) - \psi(\sum_j \alpha_j) = g_k$ for $\alpha$.
 
     One unknown is enough: with $s = \sum_j \alpha_j$, $\alpha_k(s) = \psi^{-1}(\psi(s) + g_k)$ and
-    $h(s) = \sum_k \alpha_k(s) - s = 0$. $h$ is concave, and $\psi^{-1}(y) \le e^y + 1/2$, $e^{\psi(s)} \le s$ give the
-    upper bound $s \le K / (2 (1 - \sum_k e^{g_k}))$ from which Newton's method descends to the root without overshoot.
+    $h(s) = \sum_k \alpha_k(s) - s = 0$. $h$ is concave (checked numerically), and $\psi^{-1}(y) \le e^y + 1/2$,
+    $e^{\psi(s)} \le s$ give the upper bound $s \le K / (2 (1 - \sum_k e^{g_k}))$, from which Newton's method descends
+    to the root without overshoot.
     """
     eps = jnp.finfo(g.dtype).eps
     gap = jnp.maximum(1 - jnp.sum(jnp.exp(g), axis=-1), eps)

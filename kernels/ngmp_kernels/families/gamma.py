@@ -14,7 +14,7 @@ from ._special import log_minus_digamma, log_ratio_excess, stirling_error, triga
 def _concentration(s: Float[Array, "*b"]) -> Float[Array, "*b"]:
     r"""Solve $\log a - \psi(a) = s$ for $a$ by Minka's generalised Newton steps, which are Newton steps in 1/a.
 
-    The starting value is within 1.5 % everywhere; four steps reach rounding, five are taken.
+    The starting value is within 1.5 % for a from 1e-3 to 1e6; three steps reach double precision, five are taken.
     """
     a = (3 - s + jnp.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s)
 
