@@ -34,6 +34,7 @@ class CoreResult(NamedTuple):
     edges: Leaves
     planes: dict[Plane, AbstractFamily]
     functionals: dict[int, Gaussian]
+    neighbours: list  # of chains: (plane, order, covariance of neighbours)
 
 
 class Core:
@@ -79,10 +80,12 @@ class Core:
         planes: dict[Plane, AbstractFamily] = {}
         parts: dict[Plane, list] = {}
         functional_parts: dict[int, list] = {}
+        neighbours = []
         for executor in plan.gaussian:
             solution = executor.solve(stacked, frozenset(wanted if requested is None else requested))
             log_partition += solution.log_partition
             proper &= solution.proper
+            neighbours += [solution.neighbours] if solution.neighbours is not None else []
             for plane, part in solution.marginals.items():
                 parts.setdefault(plane, []).append(part)
             for f, part in solution.functionals.items():
@@ -111,7 +114,8 @@ class Core:
         for f, q in functionals.items():
             g, j, _ = plan.functionals[f]
             edges[plan.groups[g].key(j)] = q
-        return CoreResult(log_partition, proper & jnp.isfinite(log_partition), edges, planes, functionals)
+        proper &= jnp.isfinite(log_partition)
+        return CoreResult(log_partition, proper, edges, planes, functionals, neighbours)
 
     def _totals(self, leaves: Leaves) -> dict[Plane, AbstractFamily]:
         totals = dict(self.totals)

@@ -20,7 +20,7 @@ from ._errors import DataError
 from ._factorise import factorise
 from ._inputs import Input, wrap
 from ._options import Options, check_rules, choose_blocks, choose_rules
-from ._posterior import Posterior, Prediction
+from ._posterior import Posterior, Prediction, runs
 from ._predict import predict
 from ._roll import roll
 from ._rules import NGMP
@@ -131,7 +131,10 @@ class Program:
 
             marginals[name] = jax.tree.map(shaped, whole)
         energy = map.free_energy(state.leaves, result)
-        return Posterior(marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state)
+        neighbours = runs(plan.names, result.neighbours)
+        return Posterior(
+            marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours
+        )
 
     def _init_impl(self, static: _Static, dynamic: list[Any]) -> State:
         compiled = self._build(static, dynamic)

@@ -87,6 +87,7 @@ class Solution(NamedTuple):
     proper: Bool[Array, ""]
     marginals: dict[Plane, tuple[np.ndarray, Array, Array]]
     functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
+    neighbours: tuple[Plane, np.ndarray, Array] | None = None  # a chain's order (B, T) and Cov(x_k, x_{k+1}), (B, T-1)
 
 
 class GaussianExecutor(abc.ABC):

@@ -48,10 +48,10 @@ class _Chain(GaussianExecutor):
         self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
         self.cost = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
 
-    def _solution(self, result, constant, mean, spread, functionals) -> Solution:
+    def _solution(self, result, constant, mean, spread, cross, functionals) -> Solution:
         log_partition = jnp.sum(result.log_partition) + constant
         marginals = {self.plane: (self.order.reshape(-1), mean, spread)}
-        return Solution(log_partition, jnp.all(result.proper), marginals, functionals)
+        return Solution(log_partition, jnp.all(result.proper), marginals, functionals, (self.plane, self.order, cross))
 
 
 class ScalarChain(_Chain):
@@ -95,7 +95,7 @@ class ScalarChain(_Chain):
                 m = a * m1 + b * m0 + tie.piece.offset
                 v = a**2 * v1 + b**2 * v0 + 2 * a * b * tie.index.take(covariance)
                 functionals[tie.piece.functional] = (tie.piece.rows, m, v)
-        return self._solution(result, constant, mean, variance, functionals)
+        return self._solution(result, constant, mean, variance, result.covariance, functionals)
 
 
 class VectorChain(_Chain):
@@ -139,7 +139,7 @@ class VectorChain(_Chain):
                 v = (jnp.einsum("nd,nde,ne->n", a, c1, a) + jnp.einsum("nd,nde,ne->n", b, c0, b)
                      + 2 * jnp.einsum("nd,nde,ne->n", b, cross, a))  # fmt: skip
                 functionals[tie.piece.functional] = (tie.piece.rows, m, v)
-        return self._solution(result, constant, mean, covariance, functionals)
+        return self._solution(result, constant, mean, covariance, result.cross, functionals)
 
     def _links(self, ties):
         """Link matrices (chains, T-1, ...), or (chains, 1, ...) where one functional ties all with shared matrices."""
@@ -169,7 +169,7 @@ def _matrix(piece: Piece, link: int, d: int, dtype):
 
 
 def _each(function, arguments):
-    """Run one chain plainly and several under vmap: a batch axis of one costs the blocked scan its lanes."""
+    """Run one chain plainly and several under vmap: a scan over scalars is much faster than one over vectors."""
     if arguments[0].shape[0] == 1:
         result = function(*(x[0] for x in arguments))
         return jax.tree.map(lambda x: x[None], result)

@@ -489,3 +489,246 @@ def test_projective_and_non_conjugate_share_fixed_points():
     close(once.free_energy, energy(mu))
     for slope in jax.tree.leaves(jax.grad(energy)(mu)):
         assert abs(slope) < 1e-9
+
+
+def test_projective_target_is_the_iterated_projection():
+    """PVMP's message is the limit of NCVMP projections on the edge, at a fixed cavity, also where that is flat."""
+    factor, cavities, (r, _) = case(NoiseLogPrecision)
+    flat = Gaussian.flat(r.batch_shape, (), r.dtype)
+    leaf = Gaussian(flat.eta1 + 0.2, flat.eta2 - 0.3)
+    rule = ngmp.PVMP(tol=1e-14)
+
+    def iterated(r, cavity):
+        def body(_, eta):
+            return 0.5 * eta + 0.5 * ngmp.NCVMP().target(factor, 1, (r, cavity + eta), (flat, eta))[0]
+
+        return jax.lax.fori_loop(0, 150, body, leaf), rule.target(factor, 1, (r, cavity + leaf), (flat, leaf))[0]
+
+    close_families(*run(iterated, r, cavities[1]))
+    by_steps, solved = run(iterated, r, flat)
+    close_families(by_steps, solved)
+    # q(s) nearest to exp(s/2 - E[r^2] e^s/2): E[e^s] E[r^2] = 1 and precision 1/2.
+    close(solved.variance, np.full(4, 2.0))
+    close(solved.mean, -np.log(np.asarray(r.mean**2 + r.variance)) - 1.0)
+
+
+# -- limits: vanishing uncertainty, small powers -----------------------------------------------------------------------
+
+
+def test_ngmp_is_vmp_where_uncertainty_vanishes():
+    """As the prior of x narrows, the cavities of r become points, and integrating f or log f is the same."""
+    variances = jnp.array([1e-1, 1e-3, 1e-5, 1e-12])
+
+    def both(v):
+        programs = [ngmp.compile(mean_precision, method=m, tol=1e-13) for m in (ngmp.NGMP(), ngmp.VMP())]
+        return [jax.vmap(lambda v, p=p: p(y=Y, v=v)["tau"])(v) for p in programs]
+
+    one, other = run(both, variances)
+    gap = np.abs(np.asarray(one.eta2 / other.eta2) - 1)
+    assert gap[0] > 10 * gap[1] > 100 * gap[2]
+    assert gap[3] < 1e-10 and abs(one.eta1[3] - other.eta1[3]) < 1e-10
+
+
+def test_small_power_is_vmp():
+    """NGMP and EP of a vanishing fraction are VMP; the distance is of the order of the fraction."""
+    vmp = solve(mean_precision, ngmp.VMP(), y=Y, tol=1e-13)
+    small = solve(mean_precision, ngmp.NGMP(power=1e-11), y=Y)
+    close_families(small.marginals, vmp.marginals)
+    gaps = [difference(solve(mean_precision, ngmp.EP(power=p), y=Y).marginals, vmp.marginals) for p in (1e-2, 1e-3)]
+    assert 9 < gaps[0] / gaps[1] < 11
+
+
+@pytest.mark.parametrize("cls", NOISE, ids=lambda c: c.__name__)
+def test_power_one_is_the_plain_rule(cls):
+    """The fractional formulas at p = 1 (up to a rounding unit) against the plain ones, by interface too."""
+    factor, _, marginals = case(cls)
+    leaves = (0.1 * marginals[0], 0.2 * marginals[1])
+    last = factor.interfaces[1]
+    almost = 1 - 1e-15
+
+    def targets(q):
+        pairs = [(kind(), kind(power=almost), kind(power={last: almost})) for kind in (ngmp.NGMP, ngmp.EP)]
+        found = [[[r.target(factor, j, q, leaves)[0] for r in rules] for j in (0, 1)] for rules in pairs]
+        return found, [[r.evidence(factor, q, leaves) for r in rules] for rules in pairs]
+
+    found, evidence = run(targets, marginals)
+    tol = 1e-10 if cls is NoisePrecision else 1e-6  # toward r, the fraction uses plainer nodes
+    for plain, *others in found[0] + found[1]:
+        for eta in others:
+            close_families(eta, plain, tol)
+    for plain, *others in evidence:
+        for value in others:
+            close(value, plain, 1e-9)
+
+
+def test_power_by_interface():
+    """`power={"tau": p}`: p toward tau, 1 toward r, each with its own cavities."""
+    factor, _, marginals = case(NoisePrecision)
+    leaves = (0.1 * marginals[0], 0.2 * marginals[1])
+    for kind in (ngmp.NGMP, ngmp.EP):
+
+        def targets(q, kind=kind):
+            rules = kind(power={"tau": 0.5}), kind(), kind(power=0.5)
+            return [[r.target(factor, j, q, leaves)[0] for r in rules] for j in (0, 1)]
+
+        (r, plain, _), (tau, _, half) = run(targets, marginals)
+        close_families(r, plain, 1e-14)
+        close_families(tau, half, 1e-14)
+
+
+# -- expectation propagation ------------------------------------------------------------------------------------------
+
+PRIORS = np.array([0.5, 2.0, 20.0])
+
+
+@pytest.mark.parametrize("model, outcomes", [(one_count, [0.0, 3.0, 40.0]), (one_coin, [0.0, 1.0, 1.0])])
+def test_ep_with_one_site_is_exact(model, outcomes):
+    """One site: the marginal has the moments of the posterior, and F is minus the log-evidence."""
+    program = ngmp.compile(model, method=ngmp.EP(), tol=1e-12)
+    post = run(jax.vmap(lambda y, v: program(y=y, v=v)), np.asarray(outcomes), PRIORS)
+    assert post.converged.all()
+    for k, (y, v) in enumerate(zip(outcomes, PRIORS, strict=True)):
+        z = np.linspace(-60, 60, 200001)
+        like = st.poisson(np.exp(np.minimum(z, 30))).logpmf(y) if model is one_count else sp.log_expit((2 * y - 1) * z)
+        mass = np.exp(like + st.norm(0.3, v**0.5).logpdf(z)) * (z[1] - z[0])
+        total = mass.sum()
+        mean = mass @ z / total
+        close(post["z"].mean[k], mean)
+        close(post["z"].variance[k], mass @ (z - mean) ** 2 / total)
+        close(post.free_energy[k], -np.log(total))
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+def test_ep_certificate(power):
+    """At a fixed point every tilted distribution has the moments of the marginals, by brute force in two dimensions."""
+    post = solve(mean_precision, ngmp.EP(power=power), y=Y, tol=1e-13)
+    x, tau, leaves = post["x"], post["tau"], post.state.leaves
+    one = jnp.ones(len(Y))
+    r = Gaussian.from_mean_variance(jnp.asarray(Y) - x.mean, x.variance * one)
+    q = GammaFamily(tau.eta1 * one, tau.eta2 * one)
+    cavities = (r - power * leaves["y.r"], q - power * leaves["y.tau"])
+    (z, w), (t, u) = (grid(c, 701) for c in cavities)
+    log_f = 0.5 * np.log(t[None]) - 0.5 * np.log(2 * np.pi) - 0.5 * t[None] * z[:, None] ** 2
+    mass = np.exp(w[:, None] + u[None] + power * log_f)
+    mass /= mass.sum((0, 1))
+    over_r, over_tau = mass.sum(1), mass.sum(0)
+    close((over_r * z).sum(0), r.mean, 1e-9)
+    close((over_r * z**2).sum(0), r.mean**2 + r.variance, 1e-9)
+    close((over_tau * np.log(t)).sum(0), q.to_mean()[0], 1e-9)
+    close((over_tau * t).sum(0), q.mean, 1e-9)
+
+
+def test_tilted_match_of_every_family():
+    """A message in the family: cavity times message comes back."""
+    gamma = GammaFamily.from_concentration_rate(jnp.array([3.0, 5.0]), jnp.array([2.0, 6.0]))
+    normal = Gaussian.from_mean_variance(jnp.array([0.3, 2.0]), jnp.array([0.5, 0.1]))
+    classes = CategoricalFamily(jnp.array([[0.1, 0.5, -1.0]]))
+    for q in (gamma, normal, classes):
+        cavity, message = q - 0.3 * q, 0.3 * q
+        found = run(lambda q, c, m: tilted_match(q, c, lambda z: jax.vmap(lambda t: m.dot(m.statistics(t)))(z), RULE),
+                    q, cavity, message)  # fmt: skip
+        close_families(found.to_mean(), q.to_mean())
+
+
+# -- free energy, mixed rules, schedules ------------------------------------------------------------------------------
+
+EFFECTS = np.array([[0.3, 0.9], [-1.0, -0.4], [2.0, 1.1]])
+COORDINATES = [
+    (mean_precision, [("y.r",), ("y.tau",)], Y),
+    (mean_precision, [("y.tau",), ("y.r",)], Y),
+    # m has two messages, which are one coordinate only if they move together
+    (random_effects, [("m.r1", "y.r"), ("m.r2",), ("m.tau",), ("y.tau",)], EFFECTS),
+]
+
+
+@pytest.mark.parametrize("model, schedule, y", COORDINATES, ids=["x-tau", "tau-x", "effects"])
+def test_free_energy_decreases(model, schedule, y):
+    """Undamped block sweeps of VMP are coordinate descent on F."""
+    energy = np.asarray(trajectory(model, ngmp.VMP(), schedule, 15, y=y).free_energy)
+    steps = np.diff(energy)
+    assert (steps <= 1e-12).all() and steps[0] < -1e-3
+    assert energy[-1] - energy[-2] > -1e-3
+
+
+def test_schedule_order():
+    """Blocks move in the order given, each at what the one before left; what is not named comes last."""
+    tau_first, x_first = (trajectory(mean_precision, ngmp.VMP(), [b], 2, y=Y) for b in ("y.tau", "y.r"))
+    m, v = tau_first["x"].mean[0], tau_first["x"].variance[0]  # the start: E[tau] = 2
+    close(v, 1 / (1 / 25 + 2.0 * len(Y)))
+    # A sweep leaves the step of its last block pending: after one, only the first block has moved.
+    close(tau_first["tau"].rate[1], 1.0 + 0.5 * np.sum((Y - m) ** 2 + v))
+    close(tau_first["x"].mean[1], m)
+    close(x_first["tau"].rate[1], 1.0)
+    mean = v * 2.0 * Y.sum()
+    close(x_first["x"].mean[1], mean)
+    close(x_first["tau"].rate[2], 1.0 + 0.5 * np.sum((Y - mean) ** 2 + v))
+
+
+def test_schedules_share_fixed_points():
+    """Jacobi and block Gauss-Seidel, by interface."""
+    jacobi = solve(mean_precision, ngmp.NGMP(), y=Y)
+    blocks = solve(mean_precision, ngmp.NGMP(), y=Y, schedule=["y.r", "y.tau"])
+    close_families(jacobi.marginals, blocks.marginals)
+    close(jacobi.free_energy, blocks.free_energy)
+
+
+def test_mixed_rules():
+    """VMP on one site, NGMP on a unary one: together the full variational bound, here by hand."""
+
+    def mixed(y, c):
+        x = ngmp.sample("x", Normal(0.0, variance=4.0))
+        tau = ngmp.sample("tau", Gamma(2.0, rate=1.0))
+        ngmp.sample("y", Normal(x, precision=tau), obs=y)
+        ngmp.sample("c", Poisson(exp(x)), obs=c)
+
+    post = solve(mixed, ngmp.NGMP(), rules={"y": ngmp.VMP()}, y=Y, c=np.array([2.0]), tol=1e-13)
+    a, eta1, eta2 = 2.0 + 0.5 * len(Y), 0.0, -1.0
+    for _ in range(2000):
+        m, v = -0.5 * eta1 / eta2, -0.5 / eta2
+        b = 1.0 + 0.5 * np.sum((Y - m) ** 2 + v)
+        rho = np.exp(m + 0.5 * v)
+        target = a / b * Y.sum() + 2.0 + (m - 1) * rho, -0.5 * (0.25 + a / b * len(Y) + rho)
+        eta1, eta2 = 0.5 * (eta1 + target[0]), 0.5 * (eta2 + target[1])
+    close((post["x"].mean, post["x"].variance, post["tau"].concentration, post["tau"].rate), (m, v, a, b))
+    log_tau = sp.digamma(a) - np.log(b)
+    elbo = 0.5 * len(Y) * (log_tau - np.log(2 * np.pi)) - 0.5 * a / b * np.sum((Y - m) ** 2 + v)
+    elbo += 2.0 * m - rho - np.log(2.0) - 0.5 * np.log(2 * np.pi * 4.0) - 0.5 * (m**2 + v) / 4.0
+    elbo += 0.5 * np.log(2 * np.pi * np.e * v) + log_tau - a / b
+    elbo += a - np.log(b) + sp.gammaln(a) + (1 - a) * sp.digamma(a)
+    close(-post.free_energy, elbo)
+
+
+def test_random_effects_structured():
+    """Means and their mean in one cluster: the core keeps the star, both precisions get joint expectations."""
+    post = solve(random_effects, ngmp.VMP(), factorise=[("mu", "m")], y=EFFECTS, tol=1e-13)
+    d = np.hstack([-np.ones((3, 1)), np.eye(3)])  # m - mu
+    pick = np.repeat(np.eye(4)[1:], 2, 0)
+    y, mean, cov = EFFECTS.reshape(-1), np.zeros(4), np.eye(4)
+    for _ in range(3000):
+        kappa = (2.0 + 1.5) / (1.0 + 0.5 * (np.sum((d @ mean) ** 2) + np.trace(d @ cov @ d.T)))
+        tau = (3.0 + 3.0) / (1.0 + 0.5 * (np.sum((y - pick @ mean) ** 2) + np.trace(pick @ cov @ pick.T)))
+        cov = np.linalg.inv(np.diag([0.25, 0, 0, 0]) + kappa * d.T @ d + tau * pick.T @ pick)
+        mean = cov @ pick.T @ y * tau
+    close((post["kappa"].mean, post["tau"].mean), (kappa, tau))
+    close(np.concatenate([post["mu"].mean[None], post["m"].mean]), mean)
+    close(np.concatenate([post["mu"].variance[None], post["m"].variance]), np.diagonal(cov))
+
+
+def test_dot_is_one_variable():
+    """The weights of a regression are one vector: mean field does not take a linear functional of them apart."""
+    features = np.array([[1.0, 0.2], [1.0, -0.5], [1.0, 1.5], [1.0, 0.7], [1.0, -1.1]])
+
+    def regression(phi, y):
+        w = ngmp.sample("w", ngmp.MvNormal(jnp.zeros(2), covariance=4.0))
+        tau = ngmp.sample("tau", Gamma(2.0, rate=1.0))
+        ngmp.sample("y", Normal(dot(phi, w), precision=tau), obs=y)
+
+    post = solve(regression, ngmp.VMP(), phi=features, y=Y, tol=1e-13)
+    mean, cov, a = np.zeros(2), np.eye(2), 2.0 + 2.5
+    for _ in range(500):
+        b = 1.0 + 0.5 * (np.sum((Y - features @ mean) ** 2) + np.trace(features @ cov @ features.T))
+        cov = np.linalg.inv(np.eye(2) / 4.0 + a / b * features.T @ features)
+        mean = cov @ features.T @ Y * a / b
+    close(post["w"].mean, mean)
+    close(post["w"].covariance, cov)
+    close((post["tau"].concentration, post["tau"].rate), (a, b))
