@@ -1,9 +1,10 @@
 r"""Monthly sunspots with months held out: NGMP against mean field and EP. `python benchmarks/sunspots.py [--quick]`
 
-$$ z_1 \sim N(0, 10), \quad z_k \mid z_{k-1} \sim N(z_{k-1}, 0.1), \quad y_k \sim \mathrm{Poisson}(e^{z_k}), \qquad k = 1 \dots 3288 $$
+$$ z_1 \sim N(0, 10), \quad z_k \mid z_{k-1} \sim N(z_{k-1}, 0.1), \quad y_k \sim \mathrm{Poisson}(e^{z_k}) $$
 
-20 nested masks at 5, 10, 20 and 50 %. Three scores on the held-out months: the published plug-in NLL and RMSE at the rate
-$\lambda = e^{m + v/2}$, and the proper predictive NLL, $-\log \int \mathrm{Poisson}(y; e^z) N(z; m, v)\, dz$ (64 Hermite nodes).
+3288 months, 20 nested masks at 5, 10, 20 and 50 %. Three scores on the held-out months: the published plug-in NLL and
+RMSE at the rate $\lambda = e^{m + v/2}$, and the proper predictive NLL,
+$-\log \int \mathrm{Poisson}(y; e^z) N(z; m, v)\, dz$ (64 Hermite nodes).
 
 - NGMP and EP: compiled, default solver, to convergence. NCVMP: compiled, one projection a sweep, 20 sweeps.
 - PVMP, 20 sweeps: the published budget. Full mean field, left-to-right Gauss-Seidel from N(0, 100); every month's inner
@@ -11,7 +12,7 @@ $\lambda = e^{m + v/2}$, and the proper predictive NLL, $-\log \int \mathrm{Pois
   $v = 1/(P + \rho)$ leave one monotone equation in $t = \log\rho$, $t = m + v/2$, solved by Newton.
 - PVMP, converged: the fixed point itself, which is NCVMP's too, by Newton on all means at once (tridiagonal).
 
-The published gap at 50 % is one of early stopping: information creeps one month a sweep through the mean-field baseline.
+The published gap at 50 % is one of early stopping: information creeps slowly through the mean-field baseline.
 Converged, it has slightly better plug-in scores than NGMP (mean-field means are right in a Gaussian chain), but its
 variances stay pinned near 0.05, and NGMP wins the proper score.
 """
@@ -94,7 +95,7 @@ def sequential(y: jax.Array, seen: jax.Array, sweeps: int) -> tuple[jax.Array, .
 
 
 def converged(y: jax.Array, seen: jax.Array, start: jax.Array, iterations: int = 40) -> tuple[jax.Array, ...]:
-    """The mean-field fixed point, Q m = y - rho on observed months, by Newton with a tridiagonal solve; and its residual."""
+    """The mean-field fixed point, Q m = y - rho on observed months, by tridiagonal Newton; and its residual."""
     p = _precisions(len(y))
     off = jnp.full(len(y), -1 / SIGMA2)
     lower, upper = off.at[0].set(0.0), off.at[-1].set(0.0)
@@ -264,12 +265,13 @@ def main() -> None:
     header = ["method", *(f"{what} {d}" for what in ("NLL", "predictive", "variance") for d in DEPTHS)]
     deep = [[name, *(f"{b[d][i]:.3f}" for i in range(3) for d in DEPTHS)] for name, b in by_depth.items()]
     print(table("By months to the nearest observation, 50 % held out, all masks pooled", header, deep))
-    print("Published at 50 %: PVMP NLL 4.8 (depth 1) to 33.5 (5-8), variance about 0.05; NGMP about 5.7 deep, 0.09 to 0.27.\n")
+    print("Published at 50 %: PVMP NLL 4.8 (depth 1) to 33.5 (5-8), variance about 0.05; NGMP about 5.7, 0.09 to 0.27.\n")
     shown = (1, 2, 3, 4, 5, 8, 12, 20, 40)
     lines = [[f"{f:.0%}", n, *(float(t[k - 1] - t[-1]) for k in shown)]
              for f, pair in traces.items() for n, t in zip(("NGMP", "PVMP"), pair, strict=True)]  # fmt: skip
     header = ["held out", "method", *(f"sweep {k}" for k in shown)]
-    print(table("Free energy above its value after 60 sweeps, mask 1 (NGMP: Bethe, not monotone; PVMP: bound)", header, lines))
+    title = "Free energy above its value after 60 sweeps, mask 1 (NGMP: Bethe, not monotone; PVMP: bound)"
+    print(table(title, header, lines))
     if not quick:
         figures(by_depth, traces)
     saved = {"scores": saved, "depth": by_depth, "traces": {str(f): [t.tolist() for t in p] for f, p in traces.items()}}
