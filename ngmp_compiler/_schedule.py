@@ -89,14 +89,19 @@ def _gaussian(planes: dict[Plane, int], groups: list[FactorGroup], functionals: 
     parts = shapes(found)
     executor = np.full(nodes.size, -1)  # which executor a node belongs to
     plans: list[tuple[str, Any]] = []
-    lone = np.flatnonzero(np.bincount(found.label, minlength=found.count)[found.label] == 1)
-    for plane, positions in nodes.split(lone).items():
+    knotted = _knotted_nodes(nodes, touched)
+    alone = np.bincount(found.label, minlength=found.count)[found.label] == 1
+    for plane, positions in nodes.split(np.flatnonzero(alone & ~knotted)).items():
         executor[positions + nodes.offset[plane]] = len(plans)
         plans.append(("independent", (plane, positions)))
+    if (alone & knotted).any():  # tied to themselves
+        parts.append(Shape(np.flatnonzero(alone & knotted), None, None))
     wide = _wide_nodes(nodes, functionals, touched)
     chains: dict[Any, list[np.ndarray]] = {}
     for part in parts:
-        kind = _classify(part, nodes, wide)
+        kind = "dense" if knotted[part.nodes].any() else _classify(part, nodes, wide)
+        if kind == "star":
+            part = part._replace(hub=_hub(part, nodes))
         if kind == "chain":
             path = part.path
             assert path is not None
@@ -127,6 +132,24 @@ def _wide_nodes(nodes: _Nodes, functionals: list, touched: list) -> np.ndarray:
     return wide
 
 
+def _knotted_nodes(nodes: _Nodes, touched: list) -> np.ndarray:
+    """Nodes of a functional with three or more ends, or with two ends on one variable: no chain and no star."""
+    knotted = np.zeros(nodes.size, bool)
+    for t in touched:
+        if len(t) > 2:
+            knotted[t.reshape(-1)] = True
+        elif len(t) == 2:
+            knotted[t[0][t[0] == t[1]]] = True
+    return knotted
+
+
+def _hub(part: Shape, nodes: _Nodes) -> int:
+    """The hub of a star; of two ends the vector."""
+    vectors = [x[0] + nodes.offset[p] for p, x in nodes.split(part.nodes).items() if p.event_shape]
+    assert vectors or part.hub is not None
+    return int(vectors[0] if vectors else part.hub)
+
+
 def _classify(part: Shape, nodes: _Nodes, wide: np.ndarray) -> str:
     which = nodes.plane_of(part.nodes)
     if part.path is not None and (which == which[0]).all():
@@ -138,16 +161,19 @@ def _classify(part: Shape, nodes: _Nodes, wide: np.ndarray) -> str:
         satellites = part.nodes[part.nodes != part.hub]
         if all(not p.event_shape for p in nodes.split(satellites)):
             return "star"
-        if len(part.nodes) == 2 and not nodes.planes[nodes.plane_of(satellites)[0]].event_shape:
+        if len(part.nodes) == 2 and len(set(which)) == 2 and not all(nodes.planes[w].event_shape for w in which):
             return "star"
-    if len(part.nodes) == 2 and len(set(which)) == 2 and not wide[part.nodes].any():
-        return "star"
     return "dense"
 
 
 def _directed(t: np.ndarray, rows: np.ndarray | None, plan: tuple[str, Any], nodes: _Nodes) -> list[np.ndarray | None]:
-    """Split the rows of a chain's link by the direction in which they run along the chain."""
+    """Split rows by the direction in which they run along a chain, or by the end that is the hub of a star."""
     kind, detail = plan
+    if kind == "star":
+        every = np.arange(t.shape[1]) if rows is None else rows
+        hub = t[:, every] == detail.hub
+        where = np.where(hub.any(0), hub.argmax(0), -1)
+        return [rows] if (where == where[0]).all() else [every[where == w] for w in np.unique(where)]
     if kind != "chain" or len(t) == 1:
         return [rows]
     plane, order = detail
@@ -173,9 +199,6 @@ def _build(plan: tuple[str, Any], pieces: list, planes: dict, nodes: _Nodes, gro
     members = nodes.split(detail.nodes)
     if kind == "star":
         hub = detail.hub
-        vectors = [p for p in members if p.event_shape]
-        if vectors:  # of two equal ends the vector is the hub
-            hub = int(members[vectors[0]][0] + nodes.offset[vectors[0]])
         ((hub_plane, hub_position),) = ((p, int(x[0])) for p, x in nodes.split(np.asarray([hub])).items())
         ((plane, satellites),) = nodes.split(detail.nodes[detail.nodes != hub]).items()
         return Star(planes, (hub_plane, hub_position), (plane, satellites), pieces)

@@ -158,6 +158,40 @@ def _rows(coefficient: Any, op: str) -> Any:
     return coefficient if coefficient is None or np.ndim(coefficient) > _TAIL[op] else coefficient[None]
 
 
+_Part = tuple[Plane, np.ndarray, str, Any]  # plane, positions (n,), op, coefficient
+
+
+def _merge(terms: list[_Part], n: int, dtype: Any) -> list[_Part]:
+    """Add up the coefficients of a variable that a functional names twice, as in `x + x` or `w[0] + w[1]`.
+
+    Where only some of the n functionals do, the second term keeps its place there with a coefficient of zero.
+    """
+    out: list[_Part] = []
+    for plane, at, op, c in terms:
+        for i, (other, where, first_op, first) in enumerate(out):
+            same = at == where if other == plane else np.zeros(n, bool)
+            if not same.any():
+                continue
+            if op != first_op:  # a scaled vector and a matrix times it
+                first, c = (_explicit(*x, plane, dtype, "matmul") for x in ((first_op, first), (op, c)))
+                op = first_op = "matmul"
+            first, c = (_explicit(op, x, plane, dtype, op) for x in (first, c))
+            flags = same.reshape(-1, *(1,) * _TAIL[op])
+            out[i] = (other, where, first_op, jnp.where(flags, first + c, first) if not same.all() else first + c)
+            c = jnp.where(flags, 0, c)
+            if same.all():
+                break
+        else:
+            out.append((plane, at, op, c))
+    return out
+
+
+def _explicit(op: str, c: Any, plane: Plane, dtype: Any, wanted: str) -> Any:
+    """A coefficient as an array for the operation `wanted`."""
+    c = np.ones(1, dtype) if c is None else c
+    return c[:, None, None] * np.eye(plane.event_shape[0], dtype=dtype) if op == "scale" != wanted else c
+
+
 def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
     if isinstance(expression, tuple) :
         return PairEdge(*(_edge(v, n, sizes, dtype) for v in expression))
@@ -166,10 +200,9 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
             return _edge(as_affine(expression), n, sizes, dtype)
         return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
     if isinstance(expression, Affine):
-        links = tuple(
-            Link(v.plane, index_map(np.broadcast_to(v.index, (n,)), sizes[v.plane]), op, _rows(_cast(c, dtype), op))
-            for v, op, c in expression.terms
-        )
+        parts = [(v.plane, np.broadcast_to(v.index, (n,)), op, _cast(c, dtype)) for v, op, c in expression.terms]
+        terms = [(plane, at, op, _rows(c, op)) for plane, at, op, c in parts]
+        links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in _merge(terms, n, dtype))
         event = expression.event_shape
         offset = jnp.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
         if offset.ndim == len(event):

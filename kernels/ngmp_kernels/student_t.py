@@ -24,6 +24,11 @@ class StudentTNoise(AbstractProjected):
     def log_density(self, r: Array) -> Array:
         return student_t_log_density(r, self.df, safe_log(self.scale))
 
+    def initial(self) -> tuple[Gaussian]:
+        # Flat, the leaf would leave a random walk with such steps untied.
+        variance = jnp.asarray(self.scale) ** 2
+        return (Gaussian.from_mean_variance(jnp.zeros_like(variance), variance),)
+
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return {
             "the degrees of freedom df must be positive and finite": (self.df > 0.0) & jnp.isfinite(self.df),
