@@ -269,3 +269,58 @@ def figure(rows: list[dict]) -> None:
         axes.spines[side].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
     fig.savefig(RESULTS / "fractional.png")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="4 instances, powers 0, 1/2, 1, no figure")
+    quick = parser.parse_args().quick
+    count, powers = (4, (0.0, 0.5, 1.0)) if quick else (20, POWERS)
+    labels = [f"{p:g}" for p in powers]
+
+    ns = (16, 64) if quick else (8, 16, 32, 64, 128, 256)
+    law = mp.study(count, ns, {k: mp.ARMS[k] for k in ("VMP", "p=1/2 to tau", "NGMP")})
+    kl = {k: np.nanmean(r["tau"], axis=1) for k, r in law.items()}
+    rows = [[n, *(float(v[i]) for v in kl.values()), float(kl["VMP"][i] / kl["p=1/2 to tau"][i])] for i, n in enumerate(ns)]
+    rows.append(["slope", *(f"{mp.slope(ns, v):.2f}" for v in kl.values()), ""])
+    print(table("The law: KL of tau, mean-precision model", ["N", "p=0 (VMP)", "p=1/2", "p=1", "VMP / (p=1/2)"], rows))
+
+    found = {f"regression, {k} weights": measure(c := regressions(count, k), sweep_powers(c, powers)) for k in (1, 2, 4, 8)}
+    for what, case in (("random effects 8x6", effects(count)), ("chain of 40", chains(count))):
+        matched = {"y": arm(0.5), case.factorise[0][1]: arm(1.0)}
+        found[what] = measure(case, {**sweep_powers(case, powers), "tau 1/2, kappa 1": {"rules": matched}})
+    lines, kls, lost = [], [], []
+    for what, result in found.items():
+        for name, r in result.items():
+            rules, title = r["rules"], f"{what}: {name}"
+            best = min(labels, key=lambda p: rules[p][0])
+            lines.append({"what": title, "leverage": r["k"] / r["N"], "kl": [rules[p][0] for p in labels], "best": best})
+            mixed = rules.get("tau 1/2, kappa 1", ("", "", ""))
+            settled = min(v[2] for v in rules.values())
+            kls.append([title, r["N"], f"{r['k'] / r['N']:.3f}", *(rules[p][0] for p in labels), mixed[0], best, settled])
+            lost.append([title, r["N"], r["k"], r["lost"], *(rules[p][1] for p in labels)])
+    header = ["precision", "N", "leverage", *(f"p={p}" for p in labels), "tau 1/2, kappa 1", "best", "settled"]
+    print(table(f"KL[exact || q] of precisions, mean of {count} instances", header, kls))
+    print("Hand-written checks on random effects: tau 7.3e-3 (VMP), 4.7e-3 (p=1), 2.7e-4 (p=1/2); kappa 2.8e-2, 2.7e-3, 8.4e-3.\n")
+    header = ["precision", "N", "k = sum of leverages", "lost exactly", *(f"lost, p={p}" for p in labels)]
+    print(table("Counts lost, N - 2 (a - 2); leading order predicts k exactly, 0 for VMP, 2 p k for power p", header, lost))
+
+    log_precision = heteroscedastic(count, powers)
+    print(table("KL of log-precisions, 8 groups of 6 around one mean (p=0 is PVMP)",
+                [f"p={p}" for p in labels], [list(log_precision.values())]))  # fmt: skip
+    stream = streaming(count, powers)
+    rows = [[v, *(x[i] for x in stream.values())] for i, v in enumerate(("tau", "x"))]
+    print(table("KL after 64 observations in batches of 4, every posterior the next prior", ["", *labels], rows))
+    print(VERDICT)
+    if not quick:
+        figure(lines)
+    content = {"law": {k: v.tolist() for k, v in kl.items()}, "N": ns, "powers": powers, "precisions": found,
+               "log_precision": log_precision, "streaming": stream}  # fmt: skip
+    print("saved", save("fractional" + ("_quick" if quick else ""), content))
+
+
+VERDICT = ""
+
+
+if __name__ == "__main__":
+    main()

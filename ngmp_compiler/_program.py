@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,11 +14,13 @@ from jax.core import Tracer
 
 from ._adaptive import adaptive
 from ._checks import checks
+from ._core import Leaves
 from ._declare import trace
 from ._describe import Description
 from ._emit import Map
 from ._errors import DataError
 from ._factorise import factorise
+from ._implicit import attach
 from ._inputs import Input, wrap
 from ._options import Options, check_rules, choose_blocks, choose_rules
 from ._posterior import Posterior, Prediction, runs
@@ -103,11 +106,18 @@ class Program:
 
     def _run_impl(self, static: _Static, dynamic: list[Any], init: State | None) -> tuple[Posterior, jax.Array]:
         compiled = self._build(static, dynamic)
-        solver = compiled.solver
-        state = solver.init(compiled.map.initial()) if init is None else solver.init(init.leaves)
         invalid = self._violations(compiled)
-        if compiled.map.projected:
-            state = solver.run(state)
+        if not compiled.map.projected:
+            return self._finish(compiled, compiled.solver.init({}), invalid), invalid
+        # The iteration is not differentiated; the fixed point is.
+        frozen = self._build(static, jax.lax.stop_gradient(dynamic))
+        start = frozen.map.initial() if init is None else jax.lax.stop_gradient(init.leaves)
+        state = frozen.solver.run(frozen.solver.init(start))
+
+        def target(leaves: Leaves, dynamic: list[Any]) -> Leaves:
+            return self._build(static, dynamic).map.evaluate(leaves).target
+
+        state = eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, dynamic))
         return self._finish(compiled, state, invalid), invalid
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:

@@ -31,6 +31,7 @@ RULE = Quadrature()
 NOISE = [NoisePrecision, NoiseLogPrecision]
 PROJECTED = dict.fromkeys([c for c in registered_factors() if issubclass(c, AbstractProjected)] + [GenericFactor])
 Y = np.array([1.3, -0.2, 0.9, 2.1, 0.4])
+EFFECTS = np.array([[0.3, 0.9], [-1.0, -0.4], [2.0, 1.1]])
 
 
 def run(function, *arguments):
@@ -48,17 +49,18 @@ def solve(model, method=None, tol=1e-12, **given):
     return post
 
 
-def trajectory(model, method, schedule, sweeps, **inputs):
-    """Posteriors along undamped sweeps from the automatic start: arrays with a leading axis of `sweeps + 1`."""
-    program = ngmp.compile(model, method=method, schedule=schedule, solver=optax.sgd(1.0))
+@functools.cache
+def trajectory(model, schedule):
+    """Posteriors along undamped sweeps of VMP from the automatic start: arrays with a leading axis of sweeps + 1."""
+    program = ngmp.compile(model, method=ngmp.VMP(), schedule=list(schedule), solver=optax.sgd(1.0))
 
-    def walk(inputs):
-        state = program.init(**inputs)
-        return jax.lax.scan(
-            lambda s, _: (program.step(s, **inputs), program.posterior(s, **inputs)), state, None, sweeps + 1
-        )[1]
+    def walk(y):
+        def sweep(state, _):
+            return program.step(state, y=y), program.posterior(state, y=y)
 
-    return run(walk, inputs)
+        return jax.lax.scan(sweep, program.init(y=y), None, 16)[1]
+
+    return run(walk, EFFECTS if model is random_effects else Y)
 
 
 def close(actual, expected, tol=1e-10):
@@ -68,12 +70,6 @@ def close(actual, expected, tol=1e-10):
 def close_families(actual, expected, tol=1e-10):
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
         close(a, b, tol)
-
-
-def difference(a, b):
-    """The largest relative difference of natural parameters."""
-    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    return np.max([np.max(np.abs(x - y) / (np.abs(y) + 1e-3)) for x, y in pairs])
 
 
 @functools.cache
@@ -528,10 +524,15 @@ def test_ngmp_is_vmp_where_uncertainty_vanishes():
 
 def test_small_power_is_vmp():
     """NGMP and EP of a vanishing fraction are VMP; the distance is of the order of the fraction."""
-    vmp = solve(mean_precision, ngmp.VMP(), y=Y, tol=1e-13)
-    small = solve(mean_precision, ngmp.NGMP(power=1e-11), y=Y)
-    close_families(small.marginals, vmp.marginals)
-    gaps = [difference(solve(mean_precision, ngmp.EP(power=p), y=Y).marginals, vmp.marginals) for p in (1e-2, 1e-3)]
+    vmp = np.array(normal_gamma(Y)[:4])
+
+    def found(method, tol):
+        post = solve(mean_precision, method, y=Y, tol=tol)
+        return np.array([post["x"].mean, post["x"].variance, post["tau"].concentration, post["tau"].rate])
+
+    close(found(ngmp.NGMP(power=1e-11), 1e-12), vmp)
+    # Dividing by the fraction multiplies rounding errors: EP cannot go as far.
+    gaps = [np.abs(found(ngmp.EP(power=p), 1e-9) / vmp - 1).max() for p in (1e-2, 1e-3)]
     assert 9 < gaps[0] / gaps[1] < 11
 
 
@@ -629,27 +630,26 @@ def test_tilted_match_of_every_family():
 
 # -- free energy, mixed rules, schedules ------------------------------------------------------------------------------
 
-EFFECTS = np.array([[0.3, 0.9], [-1.0, -0.4], [2.0, 1.1]])
 COORDINATES = [
-    (mean_precision, [("y.r",), ("y.tau",)], Y),
-    (mean_precision, [("y.tau",), ("y.r",)], Y),
+    (mean_precision, ("y.r",)),  # what is not named comes last
+    (mean_precision, ("y.tau", "y.r")),
     # m has two messages, which are one coordinate only if they move together
-    (random_effects, [("m.r1", "y.r"), ("m.r2",), ("m.tau",), ("y.tau",)], EFFECTS),
+    (random_effects, (("m.r1", "y.r"), "m.r2", ("m.tau", "y.tau"))),
 ]
 
 
-@pytest.mark.parametrize("model, schedule, y", COORDINATES, ids=["x-tau", "tau-x", "effects"])
-def test_free_energy_decreases(model, schedule, y):
+@pytest.mark.parametrize("model, schedule", COORDINATES, ids=["x-tau", "tau-x", "effects"])
+def test_free_energy_decreases(model, schedule):
     """Undamped block sweeps of VMP are coordinate descent on F."""
-    energy = np.asarray(trajectory(model, ngmp.VMP(), schedule, 15, y=y).free_energy)
+    energy = np.asarray(trajectory(model, schedule).free_energy)
     steps = np.diff(energy)
-    assert (steps <= 1e-12).all() and steps[0] < -1e-3
-    assert energy[-1] - energy[-2] > -1e-3
+    assert (steps <= 1e-12).all()
+    assert steps.min() < -1e-2 and steps[-1] > -1e-3
 
 
 def test_schedule_order():
     """Blocks move in the order given, each at what the one before left; what is not named comes last."""
-    tau_first, x_first = (trajectory(mean_precision, ngmp.VMP(), [b], 2, y=Y) for b in ("y.tau", "y.r"))
+    x_first, tau_first = (trajectory(*c) for c in COORDINATES[:2])
     m, v = tau_first["x"].mean[0], tau_first["x"].variance[0]  # the start: E[tau] = 2
     close(v, 1 / (1 / 25 + 2.0 * len(Y)))
     # A sweep leaves the step of its last block pending: after one, only the first block has moved.

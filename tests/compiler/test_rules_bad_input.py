@@ -167,7 +167,7 @@ def test_clusters_that_nothing_connects():
         ngmp.sample("y", Normal(a, variance=1.0), obs=y)
         ngmp.sample("w", Normal(b, variance=1.0), obs=y)
 
-    refused(two, "a, b", "no factor connects", "leave unconnected", factorise=[("a", "b")], method=ngmp.VMP())
+    refused(two, "a, b", "no factor connects", "Leave unconnected", factorise=[("a", "b")], method=ngmp.VMP())
 
 
 def test_clusters_across_the_interfaces_of_a_factor():
@@ -178,7 +178,7 @@ def test_clusters_across_the_interfaces_of_a_factor():
 
 def test_clusters_astride_one_place():
     """z_{t-1} is z0 or z, so that z alone cannot be kept joint: before, it was silently taken apart."""
-    refused(random_walk, "site 'z'", "z0 stands in the same place", "name z0", factorise=["z"], method=ngmp.VMP())
+    refused(random_walk, "site 'z'", "z0 stands in the same place", "Name z0", factorise=["z"], method=ngmp.VMP())
     accepted(random_walk, factorise=[("z0", "z")], method=ngmp.VMP())
     accepted(random_walk, factorise=["z0"], method=ngmp.VMP())
 

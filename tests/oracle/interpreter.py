@@ -53,9 +53,16 @@ class Interpreter:
     def __init__(self, graph: Any, points: int = 201):
         self.graph, self.points = graph, points
         self.coordinates = Coordinates(graph)
-        self.factors = [understand(e) for e in elements(graph, self.coordinates)]
+        found = elements(graph, self.coordinates)
+        self.factors, self.names = [understand(e) for e in found], [e.name for e in found]
         self.projected = {a: f for a, f in enumerate(self.factors) if isinstance(f, Projected)}
         self.cells = [Cell(p, i) for p, n in graph.sizes.items() for i in range(n) if (p, i) not in self.coordinates.start]
+
+    def seen(self, name: str) -> np.ndarray:
+        """Which elements of a site, in order, are not masked."""
+        flags = [np.broadcast_to(True if s.mask is None else np.asarray(s.mask), s.batch_shape).reshape(-1)
+                 for s in self.graph.sites if s.name == name]  # fmt: skip
+        return np.concatenate(flags)
 
     # -- the conjugate core -------------------------------------------------------------------------------------------
 
@@ -257,3 +264,19 @@ def _enumerate(totals: dict[Cell, np.ndarray], pairs: list[Pair]) -> tuple[dict[
         others = tuple(k for k in range(len(cells)) if k != axis)
         marginals[c] = logsumexp(joint, axis=others) - log_z
     return marginals, float(log_z)
+
+
+def leaves_of(post: Any, interpreter: Interpreter) -> Leaves:
+    """The leaves a program ended with, as the interpreter's; rows of masked factors are dropped."""
+    rows: dict[str, int] = {}
+    out = {}
+    for a, f in interpreter.projected.items():
+        name = interpreter.names[a]
+        keys = sorted(k for k in post.state.leaves if k.startswith(f"{name}."))
+        assert len(keys) == len(f.interfaces), f"{name} has leaves {keys}"
+        row = np.flatnonzero(interpreter.seen(name))[rows.get(name, 0)]
+        rows[name] = rows.get(name, 0) + 1
+        for j, key in enumerate(keys):
+            leaf = post.state.leaves[key]
+            out[a, j] = np.concatenate([np.asarray(x)[row].reshape(-1) for x in leaf.natural]).astype(float)
+    return out
