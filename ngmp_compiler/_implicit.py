@@ -1,8 +1,9 @@
 r"""Derivatives of a fixed point without differentiating the iteration that found it.
 
-At $\eta = \Phi(\eta, \theta)$ the implicit function theorem gives $(I - \partial_\eta \Phi)\, \dot\eta = \partial_\theta \Phi\, \dot\theta$.
-The linear system is solved by GMRES on products with the Jacobian of one sweep, so memory does not depend on the number of
-sweeps; transposed, it is the adjoint system of reverse mode.
+At $\eta = \Phi(\eta, \theta)$ the implicit function theorem gives
+$(I - \partial_\eta \Phi)\, \dot\eta = \partial_\theta \Phi\, \dot\theta$. It is solved by GMRES on products
+with the Jacobian of one sweep, so memory does not depend on the number of sweeps; transposed, it is the adjoint system
+of reverse mode.
 """
 
 from collections.abc import Callable

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
-import ngmp_compiler as ngmp
 import numpy as np
 import pytest
+
+import ngmp_compiler as ngmp
 from ngmp_models import mean_precision, poisson_chain
 
 pytestmark = pytest.mark.skipif(not jax.config.jax_enable_x64, reason="finite differences need float64")

@@ -20,7 +20,7 @@ from tests.oracle.interpreter import Interpreter, Leaves, family, leaves_of
 
 RNG = np.random.default_rng(0)
 FEATURES = np.c_[np.ones(5), RNG.normal(size=(5, 2))]
-LINE = np.c_[np.ones(10), RNG.normal(size=10)]
+LINE, NOISE = np.c_[np.ones(10), np.linspace(-1, 1, 10)], np.random.default_rng(5).normal(size=10)
 SEEN = np.array([True, True, False, True, True])
 Y = RNG.normal(size=5)
 TOL = 1e-7  # of the default rule, 32 Gauss-Hermite nodes: 2e-8 on a logit with a standard deviation of 1.7
@@ -29,7 +29,7 @@ CASES = {
     "poisson chain, as a loop": (ngmp_models.poisson_chain_loop, {"y": np.array([2, 3, 1])}),
     "mean and precision": (ngmp_models.mean_precision, {"y": Y}),
     "logistic regression": (ngmp_models.logistic_regression, {"features": FEATURES, "y": (Y > 0).astype(int)}),
-    "heteroscedastic": (ngmp_models.heteroscedastic, {"phi": LINE, "psi": np.ones((10, 1)), "y": LINE[:, 1] ** 2}),
+    "heteroscedastic": (ngmp_models.heteroscedastic, {"phi": LINE, "psi": np.ones((10, 1)), "y": NOISE}),
     "stochastic volatility": (ngmp_models.stochastic_volatility, {"r": Y}),
     "local level": (ngmp_models.local_level, {"y": Y, "mask": SEEN}),
 }

@@ -1,0 +1,20 @@
+"""Every notebook runs, top to bottom, in a process of its own (it sets its own precision)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.py")), ids=lambda p: p.stem)
+def test_notebook_runs(path):
+    paths = os.pathsep.join(str(ROOT / p) for p in (".", "kernels", "models"))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "converged: True" in done.stdout
