@@ -1,9 +1,9 @@
 """Factorise: under a mean-field rule, take apart what belongs to different clusters.
 
 VMP, NCVMP and PVMP assume a product of clusters. By default every variable, element by element, is a cluster of its
-own, so a functional of several variables becomes a sum of independent parts with a leaf each. `factorise=[("z0", "z")]`
-keeps the named variables joint (structured VMP): a chain stays a chain in the core, with the expected parameters of the
-others.
+own, so a functional of several variables becomes a sum of independent parts with a leaf each. With
+`factorise=[(("z0", "z"), "tau")]` the variables z0 and z stay joint (structured VMP): a chain stays a chain in the
+core, with the expected parameters of the others.
 """
 
 from typing import Any
@@ -70,6 +70,12 @@ def _variables(group: FactorGroup, names: Names) -> frozenset[str]:
         elif edge is not None:
             found |= _touched(edge.plane, edge.index.positions, names)
     return found
+
+
+def separated(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> bool:
+    """Whether a factor stands between two of the named clusters."""
+    own = _variables(group, names)
+    return sum(bool(own & set(cluster)) for cluster in clusters) > 1
 
 
 def factorise(groups: list[FactorGroup], rules: dict[str, Any], clusters: list[tuple[str, ...]], names: Names) -> list:
@@ -146,7 +152,7 @@ def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) ->
             continue
         assert isinstance(edge, Functional)
         if edge.width is not None:
-            works = "keep its variables in one cluster: factorise=[(...)]"
+            works = "keep its variables in one cluster: factorise=[((...),)]"
             return Problem(group.name, None, "mean field between the vectors of one factor has no kernel", works)
         zero = edge.offset * 0
         edges += [Functional(tuple(p), edge.offset if i == 0 else zero, edge.n, None) for i, p in enumerate(parts)]

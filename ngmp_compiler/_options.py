@@ -2,12 +2,14 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import optax
 
 from ._emit import Map
 from ._errors import ModelError, Problem
-from ._rules import BP, VMP
-from ._type import FactorGroup
+from ._factorise import separated
+from ._rules import BP, NCVMP, NGMP, VMP
+from ._type import FactorGroup, Functional, PairEdge
 
 
 class Options(NamedTuple):
@@ -36,9 +38,39 @@ def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGro
         elif family is not names[name][0].family:
             own, other = names[name][0].family.__name__, getattr(family, "__name__", repr(family))
             problems.append(Problem(name, None, f"families= asks for {other}", f"the site's family is {own}"))
+    chosen = {}
+    for group in groups:
+        rule = options.rules.get(group.given.name, options.method)
+        if not rule.mean_field and separated(group, options.factorise, names):
+            if isinstance(rule, NGMP):  # with marginals in place of cavities, one NGMP projection is NCVMP
+                rule = NCVMP(rule.projection)
+            else:
+                what = f"factorise= puts its variables in different clusters, but its rule is {type(rule).__name__}"
+                problems.append(Problem(group.given.name, None, what, "NGMP(), VMP(), NCVMP() and PVMP() work here"))
+        chosen[group.name] = rule
     if problems:
         raise ModelError(problems)
-    return {g.name: options.rules.get(g.given.name, options.method) for g in groups}
+    return chosen
+
+
+def check_repeats(groups: list[FactorGroup]) -> None:
+    """Refuse a factor with one variable behind two of its interfaces: their messages would not be independent."""
+    problems = []
+    for group in groups:
+        seen: dict[Any, int] = {}
+        for j, edge in enumerate(group.edges if not group.conjugate else ()):
+            if edge is None or isinstance(edge, PairEdge):
+                continue
+            for end in edge.links if isinstance(edge, Functional) else (edge,):
+                for plane, other, positions in [(p, i, x) for (p, i), x in seen.items()]:
+                    if plane == end.plane and other != j and np.any(positions == end.index.positions):
+                        names = " and ".join(group.factor.interfaces[k] for k in (other, j))
+                        what = f"one variable stands behind two interfaces, {names}"
+                        works = "write the site as ngmp.factor of that variable alone"
+                        problems.append(Problem(group.given.name, None, what, works))
+                seen[end.plane, j] = end.index.positions
+    if problems:
+        raise ModelError(problems)
 
 
 def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:

@@ -22,7 +22,7 @@ from ._errors import DataError
 from ._factorise import factorise
 from ._implicit import attach
 from ._inputs import Input, wrap
-from ._options import Options, check_rules, choose_blocks, choose_rules
+from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules
 from ._posterior import Posterior, Prediction, runs
 from ._predict import predict
 from ._roll import roll
@@ -90,6 +90,7 @@ class Program:
         rolled = roll(trace(self.model, _spread(self._signature, arguments)))
         options = self._options
         groups = lower(rolled, dtype)
+        check_repeats(groups)
         rules = choose_rules(options, rolled.names, groups)
         groups = factorise(groups, rules, options.factorise, rolled.names)
         check_rules(rules, groups)
@@ -247,7 +248,7 @@ def compile(
     method: Any = None,
     rules: dict[str, Any] | None = None,
     families: dict[str, Any] | None = None,
-    factorise: list[tuple[str, ...]] | None = None,
+    factorise: list[str | tuple[Any, ...]] | None = None,
     schedule: list[str | tuple[str, ...]] | None = None,
     solver: optax.GradientTransformation | None = None,
     max_sweeps: int = 500,
@@ -260,7 +261,9 @@ def compile(
         method: the message rule of every interface without a conjugate kernel; `NGMP()` by default.
         rules: rules by site name, where they differ from `method`.
         families: families by variable name, asserted against the model.
-        factorise: clusters of variable names that mean-field rules keep joint; every other variable is on its own.
+        factorise: clusters that are independent of each other: `[("x", "tau")]` is q(x) q(tau), and a nested tuple
+            keeps several names joint, `[(("z0", "z"), "tau")]`. A factor between clusters sends mean-field messages
+            (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
@@ -273,7 +276,8 @@ def compile(
     if not callable(model):
         raise TypeError(f"compile needs a model function, not {type(model).__name__}")
     check_options(method, rules or {}, families or {}, solver, max_sweeps, tol)
-    clusters = [(c,) if isinstance(c, str) else tuple(c) for c in factorise or []]
+    entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
+    clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, solver or adaptive(),

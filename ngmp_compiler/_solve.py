@@ -42,7 +42,7 @@ def residual_norm(target: Leaves, leaves: Leaves) -> Float[Array, ""]:
     """`max` over leaves of `|eta* - eta| / |eta*|` (Euclidean over the factors of a group)."""
     worst = jnp.zeros(())
     for key, eta in target.items():
-        gap, size = optax.global_norm(eta - leaves[key]), optax.global_norm(eta)
+        gap, size = optax.tree.norm(eta - leaves[key]), optax.tree.norm(eta)
         worst = jnp.maximum(worst, gap / (size + jnp.finfo(size.dtype).tiny))
     return worst
 

@@ -203,7 +203,7 @@ def test_conjugate_graph_is_exact(method):
 def test_structured_clusters_of_a_conjugate_chain_are_exact():
     """One cluster of everything: VMP is exact. Alone, every variable keeps its conditional precision."""
     mean, variance, energy = exact_chain(Y)
-    post = solve(conjugate_chain, ngmp.VMP(), factorise=[("z0", "z")], y=Y)
+    post = solve(conjugate_chain, ngmp.VMP(), factorise=[(("z0", "z"),)], y=Y)
     close(post["z"].mean, mean[1:])
     close(post["z"].variance, variance[1:])
     close(post.free_energy, energy)
@@ -428,7 +428,7 @@ def walk_updates(y, joint):
 @pytest.mark.parametrize("joint", [False, True])
 def test_random_walk_of_unknown_precision(joint):
     """Full mean field, and structured: the chain stays a chain with E[tau]."""
-    post = solve(random_walk, ngmp.VMP(), factorise=[("z0", "z")] if joint else None, y=Y, tol=1e-13)
+    post = solve(random_walk, ngmp.VMP(), factorise=[(("z0", "z"),)] if joint else None, y=Y, tol=1e-13)
     mean, variance, a, b = walk_updates(Y, joint)
     close(np.concatenate([post["z0"].mean[None], post["z"].mean]), mean)
     close(np.concatenate([post["z0"].variance[None], post["z"].variance]), variance)
@@ -452,7 +452,8 @@ def test_hidden_markov_mean_field():
     close(np.vstack([post["z0"].probs, post["z"].probs]), q)
     elbo = np.sum(q * unary) + np.einsum("ti,ij,tj->", q[:-1], log_a, q[1:]) - np.sum(q * np.log(q))
     close(-post.free_energy, elbo)
-    chain = solve(hidden_markov, ngmp.VMP(), factorise=[("z0", "z")], start=start, table=table, emission=emission, y=y)
+    inputs = {"start": start, "table": table, "emission": emission, "y": y}
+    chain = solve(hidden_markov, ngmp.VMP(), factorise=[(("z0", "z"),)], **inputs)
     assert -chain.free_energy > elbo  # one cluster is exact
 
 
@@ -697,7 +698,7 @@ def test_mixed_rules():
 
 def test_random_effects_structured():
     """Means and their mean in one cluster: the core keeps the star, both precisions get joint expectations."""
-    post = solve(random_effects, ngmp.VMP(), factorise=[("mu", "m")], y=EFFECTS, tol=1e-13)
+    post = solve(random_effects, ngmp.VMP(), factorise=[(("mu", "m"),)], y=EFFECTS, tol=1e-13)
     d = np.hstack([-np.ones((3, 1)), np.eye(3)])  # m - mu
     pick = np.repeat(np.eye(4)[1:], 2, 0)
     y, mean, cov = EFFECTS.reshape(-1), np.zeros(4), np.eye(4)
@@ -729,3 +730,17 @@ def test_dot_is_one_variable():
     close(post["w"].mean, mean)
     close(post["w"].covariance, cov)
     close((post["tau"].concentration, post["tau"].rate), (a, b))
+
+
+def test_ngmp_between_clusters_is_mean_field():
+    readings = np.array([0.3, 1.1, -0.4, 2.0])
+
+    def mean_precision(y):
+        x = ngmp.sample("x", Normal(0.0, variance=25.0))
+        tau = ngmp.sample("tau", Gamma(2.0, rate=1.0))
+        ngmp.sample("y", Normal(x, precision=tau), obs=y)
+
+    apart = ngmp.compile(mean_precision, factorise=[("x", "tau")], tol=1e-12)(y=readings)
+    vmp = ngmp.compile(mean_precision, method=ngmp.VMP(), tol=1e-12)(y=readings)
+    np.testing.assert_allclose(apart["tau"].rate, vmp["tau"].rate, rtol=1e-10)
+    np.testing.assert_allclose(apart["x"].variance, vmp["x"].variance, rtol=1e-10)

@@ -145,18 +145,18 @@ def test_power_of_unknown_interfaces(kind):
 
 @pytest.mark.parametrize("method", [ngmp.VMP(), ngmp.NGMP()], ids=["VMP", "NGMP"])
 def test_clusters_of_unknown_names(method):
-    refused(random_walk, "'w'", "names no variable", "'tau', 'z', 'z0'", factorise=[("z", "w")], method=method)
+    refused(random_walk, "'w'", "names no variable", "'tau', 'z', 'z0'", factorise=[(("z", "w"),)], method=method)
     refused(random_walk, "'y'", "names no variable", factorise=["y"], method=method)
 
 
 def test_clusters_that_overlap():
-    refused(random_walk, "'z'", "two clusters", "disjoint", factorise=[("z0", "z"), ("z",)], method=ngmp.VMP())
+    refused(random_walk, "'z'", "two clusters", "disjoint", factorise=[(("z0", "z"), "z")], method=ngmp.VMP())
 
 
 def test_clusters_of_unlike_families():
     refused(
         mean_precision, "unlike families", "x: Gaussian", "tau: Gamma", "NGMP()", "EP()",
-        factorise=[("x", "tau")], method=ngmp.VMP(),
+        factorise=[(("x", "tau"),)], method=ngmp.VMP(),
     )  # fmt: skip
 
 
@@ -167,25 +167,25 @@ def test_clusters_that_nothing_connects():
         ngmp.sample("y", Normal(a, variance=1.0), obs=y)
         ngmp.sample("w", Normal(b, variance=1.0), obs=y)
 
-    refused(two, "a, b", "no factor connects", "Leave unconnected", factorise=[("a", "b")], method=ngmp.VMP())
+    refused(two, "a, b", "no factor connects", "Leave unconnected", factorise=[(("a", "b"),)], method=ngmp.VMP())
 
 
 def test_clusters_across_the_interfaces_of_a_factor():
     """x and s meet only in a factor whose mean-field messages take its interfaces as independent."""
     refused(log_precision, "site 'y'", "s, x", "different interfaces", "NGMP()", "EP()",
-            factorise=[("x", "s")], method=ngmp.NCVMP())  # fmt: skip
+            factorise=[(("x", "s"),)], method=ngmp.NCVMP())  # fmt: skip
 
 
 def test_clusters_astride_one_place():
     """z_{t-1} is z0 or z, so that z alone cannot be kept joint: before, it was silently taken apart."""
     refused(random_walk, "site 'z'", "z0 stands in the same place", "Name z0", factorise=["z"], method=ngmp.VMP())
-    accepted(random_walk, factorise=[("z0", "z")], method=ngmp.VMP())
+    accepted(random_walk, factorise=[(("z0", "z"),)], method=ngmp.VMP())
     accepted(random_walk, factorise=["z0"], method=ngmp.VMP())
 
 
 def test_vectors_taken_apart():
     refused(vectors, "site 'b'", "no kernel", "factorise=", method=ngmp.VMP())
-    accepted(vectors, method=ngmp.VMP(), factorise=[("a", "b")])
+    accepted(vectors, method=ngmp.VMP(), factorise=[(("a", "b"),)])
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------
@@ -199,3 +199,11 @@ def test_schedules_of_unknown_names(schedule):
 @pytest.mark.parametrize("schedule", [["y"], ["y.tau"], [("y.r", "y.tau")], []], ids=str)
 def test_schedules_by_site_and_interface(schedule):
     accepted(mean_precision, schedule=schedule)
+
+
+def test_one_variable_behind_two_interfaces():
+    def tangled(y):
+        x = ngmp.sample("x", Normal(0.0, variance=1.0))
+        ngmp.sample("y", Normal(x, precision=ngmp.exp(x)), obs=y)
+
+    refused(tangled, "site 'y'", "two interfaces", "ngmp.factor")
