@@ -3,16 +3,16 @@ r"""Which power does a noise precision want? `python benchmarks/fractional.py [-
 Residuals $r_n = b_n - A_n u$ of Gaussian unknowns u have precision tau or kappa, each Gamma(2, 1) a priori. Given the
 precisions u is Gaussian, so their posterior is exact on a grid:
 
-$$ \log p(\theta|b) = \log p(\theta) + \tfrac12 \log|D| - \tfrac12 \log|A^\top D A + P| - \tfrac12 (b^\top D b - h^\top S h), $$
+$$ 2 \log p(\theta|b) = 2 \log p(\theta) + \log|D| - \log|A^\top D A + P| - b^\top D b + h^\top S h, $$
 
-$D = \mathrm{diag}$ of the residuals' precisions, P the prior precision of u, $h = A^\top D b$, $S = (A^\top D A + P)^{-1}$. The
-*leverage* of a residual is $h_n = D_n A_n S A_n^\top$; those of one precision sum to k, the Gaussian unknowns it pays for.
+D the diagonal of the residuals' precisions, P the prior precision of u, $h = A^\top D b$, $S = (A^\top D A + P)^{-1}$.
+The *leverage* of a residual is $h_n = D_n A_n S A_n^\top$; those of one precision sum to k, the Gaussian unknowns that it
+pays for.
 
-A marginal Gamma(a, b) *counts* 2 (a - 2) residuals; of N it has *lost* N - 2 (a - 2). To leading order the exact posterior
-loses k, VMP none, and NGMP with power p toward the precision 2 p k, so p = 1/2 is right while every h_n is small. Where
-h_n is near 1 (each residual has its own unknown) the expansion fails, and larger powers win. Measured here: KL of every
-precision against the exact one, and the counts lost, for p = 0 (VMP, Gaussian unknowns kept joint), 1/4, 1/2, 3/4, 1 toward
-the precisions and 1 toward the residuals.
+A marginal Gamma(a, b) *counts* 2 (a - 2) residuals; of N it has *lost* N - 2 (a - 2). To leading order the exact
+posterior loses k, VMP none, and NGMP with power p toward the precision 2 p k, so p = 1/2 is right while every h_n is
+small. Measured here: KL of every precision against the exact one, and the counts lost, for p = 0 (VMP, Gaussian
+unknowns kept joint), 1/4, 1/2, 3/4, 1 toward the precisions and 1 toward the residuals.
 """
 
 import argparse
@@ -316,9 +316,11 @@ def main() -> None:
         lost.append([what, r["N"], r["k"], r["lost"], *(rules[p][1] for p in labels)])
     header = ["precision", "N", "leverage", *(f"p={p}" for p in labels), MIXED, "best", "unsettled"]
     print(table(f"KL[exact || q] of precisions, mean of {count} instances", header, kls))
-    print("Hand-written checks on random effects, VMP / p=1 / p=1/2: tau 7.3e-3, 4.7e-3, 2.7e-4; kappa 2.8e-2, 2.7e-3, 8.4e-3\n")
+    print("Hand-written checks on random effects, VMP / p=1 / p=1/2:")
+    print("tau 7.3e-3, 4.7e-3, 2.7e-4; kappa 2.8e-2, 2.7e-3, 8.4e-3.\n")
     header = ["precision", "N", "k = sum of leverages", "lost exactly", *(f"lost, p={p}" for p in labels)]
-    print(table("Counts lost, N - 2 (a - 2); leading order predicts k exactly, 0 for VMP, 2 p k for power p", header, lost))
+    title = "Counts lost, N - 2 (a - 2); leading order predicts k exactly, 0 for VMP, 2 p k for power p"
+    print(table(title, header, lost))
 
     log_precision = heteroscedastic(count, powers)
     print(table("KL of log-precisions, 8 groups of 6 around one mean (p=0 is PVMP)",

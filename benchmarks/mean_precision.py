@@ -12,8 +12,10 @@ What comes out, plainly:
   shape cancels the error of -1/2 that the method itself makes.
 - With an accurate projection the ratio VMP / NGMP for tau is about 1 at large N: to leading order the exact curvature
   of log p(tau) counts N - 1 observations, VMP's N, NGMP's N - 2. Both fall as N^-2.
-- NGMP with power 1/2 toward tau counts N - 1: KL of tau falls as N^-3, honestly.
-- The gain for x (about 2.3x) is genuine, whatever the projection.
+- NGMP with power 1/2 counts N - 1: KL of tau falls as N^-3, honestly. With 1/2 toward tau and 1 toward x it falls even
+  as N^-4, four orders of magnitude below VMP at N = 512, and x keeps its gain.
+- The gain for x (about 2.3x) is genuine, whatever the projection; power 1/2 toward x gives part of it away (1.75x).
+- The published 1.7x at N = 4 depends on the instances: ours give about 1 with the paper's own rule.
 """
 
 import argparse
@@ -39,12 +41,13 @@ ARMS = {
     "3-point, 50 sweeps": {"method": THREE, **BUDGET},  # the paper's rule, damping and budget
     "3-point": {"method": THREE},
     "NGMP": {},
-    "EP": {"method": ngmp.EP()},
+    "EP": {"method": ngmp.EP(), "tol": 1e-7},  # its division by the cavity loses digits at large N
     "p=1/2": {"method": ngmp.NGMP(power=0.5)},
     "p=1/2 to tau": {"method": ngmp.NGMP(power={"tau": 0.5})},
 }
-VERDICT = """Published slopes for tau: VMP -2, NGMP -3. With an accurate projection the ratio VMP / NGMP for tau is about 1
-and both slopes are -2: the published law is an artefact of the 3-point rule. Power 1/2 toward tau has slope -3 by itself.
+VERDICT = """Published slopes for tau: VMP -2, NGMP -3. With an accurate projection the ratio VMP / NGMP for tau is about
+1 and both slopes are -2: the published law is an artefact of the 3-point rule. Power 1/2 has slope -3 by itself, and -4
+where only the message toward tau has it; x prefers power 1.
 """
 
 

@@ -265,7 +265,7 @@ def main() -> None:
     header = ["method", *(f"{what} {d}" for what in ("NLL", "predictive", "variance") for d in DEPTHS)]
     deep = [[name, *(f"{b[d][i]:.3f}" for i in range(3) for d in DEPTHS)] for name, b in by_depth.items()]
     print(table("By months to the nearest observation, 50 % held out, all masks pooled", header, deep))
-    print("Published at 50 %: PVMP NLL 4.8 (depth 1) to 33.5 (5-8), variance about 0.05; NGMP about 5.7, 0.09 to 0.27.\n")
+    print("Published at 50 %: PVMP NLL 4.8 (depth 1) to 33.5 (5-8), variance 0.05; NGMP about 5.7, 0.09 to 0.27.\n")
     shown = (1, 2, 3, 4, 5, 8, 12, 20, 40)
     lines = [[f"{f:.0%}", n, *(float(t[k - 1] - t[-1]) for k in shown)]
              for f, pair in traces.items() for n, t in zip(("NGMP", "PVMP"), pair, strict=True)]  # fmt: skip
