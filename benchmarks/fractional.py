@@ -6,8 +6,8 @@ precisions u is Gaussian, so their posterior is exact on a grid:
 $$ 2 \log p(\theta|b) = 2 \log p(\theta) + \log|D| - \log|A^\top D A + P| - b^\top D b + h^\top S h, $$
 
 D the diagonal of the residuals' precisions, P the prior precision of u, $h = A^\top D b$, $S = (A^\top D A + P)^{-1}$.
-The *leverage* of a residual is $h_n = D_n A_n S A_n^\top$; those of one precision sum to k, the Gaussian unknowns that it
-pays for.
+The *leverage* of a residual is $h_n = D_n A_n S A_n^\top$; those of one precision sum to k, the Gaussian unknowns
+that it pays for.
 
 A marginal Gamma(a, b) *counts* 2 (a - 2) residuals; of N it has *lost* N - 2 (a - 2). To leading order the exact
 posterior loses k, VMP none, and NGMP with power p toward the precision 2 p k, so p = 1/2 is right while every h_n is
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     group: np.ndarray  # (rows,): which precision
     prior: np.ndarray  # (unknowns,): prior precision
     names: tuple[str, ...]  # of the precisions
-    factorise: list[tuple[str, ...]]
+    unknowns: tuple[str, ...]  # the Gaussian variables, which VMP keeps joint
 
 
 def arm(power: float, interface: str = "tau") -> Any:
@@ -106,7 +106,7 @@ def regressions(count: int, ks: tuple[int, ...] = (1, 2, 4, 8), n: int = 32) -> 
     x[..., 0] = 1.0
     noise = rng.standard_normal((len(k), n)) / np.sqrt(rng.gamma(2.0, size=(len(k), 1)))
     y = np.einsum("inw,iw->in", x, 5 * rng.standard_normal((len(k), width))) + noise
-    return Case(regression, {"x": x, "y": y}, x, y, np.zeros(n, int), np.full(width, 1 / 25), ("tau",), [])
+    return Case(regression, {"x": x, "y": y}, x, y, np.zeros(n, int), np.full(width, 1 / 25), ("tau",), ("w",))
 
 
 def effects(count: int, g: int = 8, n: int = 6) -> Case:
@@ -120,7 +120,7 @@ def effects(count: int, g: int = 8, n: int = 6) -> Case:
     target = np.concatenate([y.reshape(count, -1), np.zeros((count, g))], 1)
     group, prior = np.repeat([0, 1], [g * n, g]), np.r_[1 / 25, np.zeros(g)]
     design = np.broadcast_to(design, (count, *design.shape))
-    return Case(random_effects, {"y": y}, design, target, group, prior, ("tau", "kappa"), [("mu", "theta")])
+    return Case(random_effects, {"y": y}, design, target, group, prior, ("tau", "kappa"), ("mu", "theta"))
 
 
 def chains(count: int, n: int = 40) -> Case:
@@ -133,7 +133,7 @@ def chains(count: int, n: int = 40) -> Case:
     target = np.concatenate([y, np.zeros((count, n))], 1)
     group, prior = np.repeat([0, 1], [n, n]), np.r_[0.1, np.zeros(n)]
     design = np.broadcast_to(design, (count, *design.shape))
-    return Case(level, {"y": y}, design, target, group, prior, ("tau", "kappa"), [("z0", "z")])
+    return Case(level, {"y": y}, design, target, group, prior, ("tau", "kappa"), ("z0", "z"))
 
 
 # -- exact answers and scores -------------------------------------------------------------------------------------
@@ -210,7 +210,8 @@ def summary(result: dict[str, Any], part: slice = slice(None)) -> dict[str, Any]
 
 def sweep_powers(case: Case, powers: tuple[float, ...] = POWERS) -> dict[str, dict]:
     """One program for each power, toward every precision alike."""
-    return {f"{p:g}": {"method": arm(p), "factorise": case.factorise if p == 0 else None} for p in powers}
+    joint = [(case.unknowns, *case.names)]
+    return {f"{p:g}": {"method": arm(p), "factorise": joint if p == 0 else None} for p in powers}
 
 
 def heteroscedastic(count: int, powers: tuple[float, ...], g: int = 8, n: int = 6) -> dict[str, float]:
@@ -304,7 +305,7 @@ def main() -> None:
     for i, k in enumerate(ks):
         found[f"regression, {k} weights: tau"] = summary(result, slice(i * count, (i + 1) * count))
     for what, case in (("random effects 8x6", effects(count)), ("chain of 40", chains(count))):
-        mixed = {"rules": {"y": arm(0.5), case.factorise[0][1]: arm(1.0)}}
+        mixed = {"rules": {"y": arm(0.5), case.unknowns[1]: arm(1.0)}}
         result = measure(case, {**sweep_powers(case, powers), MIXED: mixed})
         found |= {f"{what}: {name}": summary(r) for name, r in result.items()}
     kls, lost = [], []
