@@ -117,7 +117,7 @@ def figure(found: dict, sizes: tuple[int, ...]) -> None:
     for i, (axes, n) in enumerate(zip(fig.subplots(1, len(sizes), sharey=True), sizes, strict=True)):
         for (arm, r), colour in zip(found.items(), ("#7f7f7f", "#e39c37", "#c0392b", "#1f5fa8"), strict=True):
             gap = np.abs(r["energy"][i] - r["reference"][i][:, None]) / n
-            mean = np.exp(np.mean(np.log(np.maximum(gap[~r["failed"][i]], 1e-15)), axis=0))
+            mean = np.exp(np.mean(np.log(np.maximum(gap[~r["failed"][i]], 1e-13)), axis=0))
             axes.semilogy(np.arange(1, len(mean) + 1), mean, color=colour, lw=1.7, label=arm)
         axes.set_title(f"N = {n}", loc="left", fontsize=10)
         axes.set_xlabel("sweep")

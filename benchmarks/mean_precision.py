@@ -45,9 +45,9 @@ ARMS = {
     "p=1/2": {"method": ngmp.NGMP(power=0.5)},
     "p=1/2 to tau": {"method": ngmp.NGMP(power={"tau": 0.5})},
 }
-VERDICT = """Published slopes for tau: VMP -2, NGMP -3. With an accurate projection VMP / NGMP for tau is about
-1 and both slopes are -2: the published law is an artefact of the 3-point rule. Power 1/2 has slope -3 by itself, and -4
-where only the message toward tau has it; x prefers power 1.
+VERDICT = """Published slopes for tau: VMP -2, NGMP -3. With an accurate projection VMP / NGMP for tau is about 1 and
+both slopes are -2: the published law is an artefact of the 3-point rule. Power 1/2 has slope -3 by itself, and -4 where
+only the message toward tau has it; x prefers power 1.
 """
 
 

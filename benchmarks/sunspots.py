@@ -207,7 +207,7 @@ def _axes(fig, count: int):
     return axes
 
 
-COLOURS = {"NGMP": "#1f5fa8", "PVMP, 20 sweeps": "#c0392b", "PVMP, converged": "#e8a0a0", "EP": "#1e8449"}
+COLOURS = {"EP": "#a9d8b4", "NGMP": "#1f5fa8", "PVMP, 20 sweeps": "#c0392b", "PVMP, converged": "#e39c37"}
 
 
 def figures(by_depth: dict, traces: dict) -> None:
@@ -218,10 +218,15 @@ def figures(by_depth: dict, traces: dict) -> None:
     titles = ("plug-in NLL", "predictive NLL", "variance of the log-rate")
     for i, a in enumerate(_axes(fig, 3)):
         for name, colour in COLOURS.items():
-            a.plot(list(DEPTHS), [by_depth[name][d][i] for d in DEPTHS], "o-", lw=1.6, ms=4, color=colour, label=name)
+            width = 5 if name == "EP" else 1.6  # EP and NGMP coincide
+            values = [by_depth[name][d][i] for d in DEPTHS]
+            a.plot(list(DEPTHS), values, "o-", lw=width, ms=4, color=colour, label=name)
         a.set_title(titles[i] + ", 50 % held out", loc="left", fontsize=10)
         a.set_xlabel("months to the nearest observation")
-    fig.axes[0].set_yscale("log")
+    for a, ticks in zip(fig.axes, ((5, 7, 10, 20, 30), (4, 5, 7, 10, 14)), strict=False):
+        a.set_yscale("log")
+        a.set_yticks(ticks, [str(t) for t in ticks])
+        a.minorticks_off()
     fig.axes[0].legend(frameon=False, fontsize=8)
     fig.savefig(RESULTS / "sunspots_depth.png")
 

@@ -36,6 +36,7 @@ class Graph(NamedTuple):
     sites: list[Site]
     nodes: dict[str, Node]
     sizes: dict[Plane, int]
+    observed: dict[str, tuple[int, ...]]  # the shape of one declaration of every observed name
 
 
 @contextlib.contextmanager
@@ -147,4 +148,4 @@ def trace(model: Callable, arguments: dict[str, Any]) -> Graph:
             raise ModelError([*problems, *found]) from error
         if problems:
             raise ModelError(problems)
-    return Graph(frame.sites, frame.nodes, frame.sizes)
+    return Graph(frame.sites, frame.nodes, frame.sizes, frame.observed)

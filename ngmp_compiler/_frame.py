@@ -24,6 +24,11 @@ class Site(NamedTuple):
     mask: Any
     batch_shape: tuple[int, ...]
     observed: bool
+    open_ndims: dict[str, int] = {}  # event axes that the distribution leaves open, fixed by a scan that adds its own
+
+    @property
+    def event_ndims(self) -> dict[str, int | None]:
+        return {**self.distribution.event_ndims, **self.open_ndims}
 
 
 class Node:

@@ -1,5 +1,7 @@
 """Prediction of observed sites: the marginals of the interfaces integrated out."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,7 +31,17 @@ def predict(map: Map, site: str, leaves: Leaves) -> Prediction:
     parts = [_predict_group(map, group, result, g) for g, group in found]
     if len(parts) == 1:
         return parts[0]
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+    # Several kinds of factors share the name: back to the order of declaration.
+    order = sorted((k, p, i) for p, (_, group) in enumerate(found) for i, k in enumerate(group.given.order))
+
+    def merge(*arrays: Array) -> Array:
+        each = []
+        for x, (_, group) in zip(arrays, found, strict=True):
+            event = x.shape[len(group.shape) :]
+            each.append(x.reshape(len(group.given.order), -1, *group.given.inner, *event))
+        return jnp.concatenate([each[p][i] for _, p, i in order])
+
+    return jax.tree.map(merge, *parts)
 
 
 def _predict_group(map: Map, group: FactorGroup, result: CoreResult, g: int) -> Prediction:
@@ -60,7 +72,9 @@ def _lowered(map: Map, given: Group, out: Array) -> FactorGroup:
     return lowered
 
 
-def _marginal(map: Map, group: FactorGroup, j: int, edge, result: CoreResult, g: int) -> AbstractFamily | None:
+def _marginal(
+    map: Map, group: FactorGroup, j: int, edge, result: CoreResult, g: int
+) -> "AbstractFamily | _Vector | None":
     """The marginal of an interface; a functional whose offset changed has a shifted mean."""
     if edge is None:
         return None
@@ -86,8 +100,25 @@ def _marginal(map: Map, group: FactorGroup, j: int, edge, result: CoreResult, g:
         mean = jnp.einsum("nmd,nd->nm", c, mean)
         covariance = jnp.einsum("nmd,nde,nke->nmk", c, covariance, c)
     elif c is not None:
-        mean, covariance = c[:, None] * mean, (c**2)[:, None, None] * covariance
-    return MvGaussian.from_mean_covariance(mean + edge.offset, covariance)
+        c = jnp.reshape(c, (-1, 1))
+        mean, covariance = c * mean, (c**2)[..., None] * covariance
+    return _Vector(mean + edge.offset, covariance)
+
+
+class _Vector(NamedTuple):
+    """Moments of a vector functional; its covariance may be singular, so it has no natural parameters."""
+
+    mean: Array
+    covariance: Array
+
+    def log_density(self, message: MvGaussian) -> Array:
+        """`log E[exp(eta . T)]` by `det(I + Lambda C)`, with Lambda the precision of the message."""
+        precision = jnp.broadcast_to(message.precision, self.covariance.shape)
+        gain = jnp.eye(self.mean.shape[-1], dtype=self.mean.dtype) + precision @ self.covariance
+        force = message.eta1 - jnp.einsum("nij,nj->ni", precision, self.mean)
+        quadratic = jnp.einsum("ni,nij,nj->n", force, self.covariance, jnp.linalg.solve(gain, force[..., None])[..., 0])
+        at_mean = jnp.sum(self.mean * (message.eta1 - 0.5 * jnp.einsum("nij,nj->ni", precision, self.mean)), -1)
+        return at_mean + 0.5 * quadratic - 0.5 * jnp.linalg.slogdet(gain)[1]
 
 
 def _pieces(group: FactorGroup, j: int) -> list[int]:
@@ -111,6 +142,8 @@ def _log_density(group: FactorGroup, marginals: list, rule) -> Array:
         message, log_scale = factor.message()
         q = marginals[0]
         message = jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])), message)
+        if isinstance(q, _Vector):
+            return q.log_density(message) + log_scale
         return (q + message).log_partition() - q.log_partition() + log_scale
     if len(marginals) == 1:
         z, log_weights = nodes(rule, marginals[0])
@@ -123,11 +156,12 @@ def _moments(group: FactorGroup, marginals: list, rule) -> tuple[Array, Array]:
     factor = group.factor
     if all(q is None for q in marginals):
         return factor.moments(*group.constants)
-    if isinstance(marginals[0], (MvGaussian, Dirichlet)):  # the outcome is linear in the interface
+    if isinstance(marginals[0], (_Vector, Dirichlet)):  # the outcome is linear in the interface
         mean, variance = factor.moments(marginals[0].mean)
-        return mean, variance + (marginals[0].variance if isinstance(marginals[0], MvGaussian) else 0.0)
+        spread = jnp.diagonal(marginals[0].covariance, axis1=1, axis2=2) if isinstance(marginals[0], _Vector) else 0.0
+        return mean, variance + spread
     d = len(marginals)
-    z, weights = [], jnp.zeros(())
+    z, weights = [], 0.0
     for j, q in enumerate(marginals):
         points, log_weights = nodes(rule, q)
         place = tuple(slice(None) if i == j else None for i in range(d))

@@ -25,6 +25,8 @@ class Group(NamedTuple):
     size: int
     shape: tuple[int, ...]  # as the user sees the site: (repeats, *batch) or (*batch)
     observed: bool
+    order: tuple[int, ...] = (0,)  # which of the sites of this name the repeats are, in order of declaration
+    inner: tuple[int, ...] = ()  # the shape of one declaration, without the axes that scans added
 
 
 class Rolled(NamedTuple):
@@ -58,7 +60,7 @@ def _key(value: Any, event_ndim: int | None) -> Any:
 
 
 def _site_key(site: Site) -> Any:
-    ndims = site.distribution.event_ndims
+    ndims = site.event_ndims
     arguments = tuple((k, _key(v, ndims.get(k, 0))) for k, v in site.arguments.items())
     return (site.name, site.distribution.key, arguments, site.mask is None, site.batch_shape, site.observed)
 
@@ -135,7 +137,7 @@ def _stack_argument(values: list[Any], event_ndim: int | None, batch: tuple, n: 
 
 def _group(sites: list[Site], number: dict[Plane, np.ndarray]) -> Group:
     site = sites[0]
-    ndims, batch = site.distribution.event_ndims, site.batch_shape
+    ndims, batch = site.event_ndims, site.batch_shape
     n = len(sites) * int(np.prod(batch))
     arguments = {
         k: _stack_argument([s.arguments[k] for s in sites], ndims.get(k, 0), batch, n, number) for k in site.arguments
@@ -158,7 +160,14 @@ def roll(graph: Graph) -> Rolled:
         table = number.setdefault(node.plane, np.empty(graph.sizes[node.plane], int))
         table[positions.reshape(-1)] = start + np.arange(positions.size)
         names[node.name] = (node.plane, (start + np.arange(positions.size)).reshape(positions.shape))
-    buckets: dict[Any, list[Site]] = {}
+    buckets: dict[Any, list[tuple[int, Site]]] = {}
+    declared: dict[str, int] = {}
     for site in graph.sites:
-        buckets.setdefault(_site_key(site), []).append(site)
-    return Rolled([_group(sites, number) for sites in buckets.values()], planes, names)
+        order = declared[site.name] = declared.get(site.name, -1) + 1
+        buckets.setdefault(_site_key(site), []).append((order, site))
+    groups = []
+    for bucket in buckets.values():
+        group = _group([s for _, s in bucket], number)
+        inner = graph.observed.get(group.name, bucket[0][1].batch_shape)
+        groups.append(group._replace(order=tuple(k for k, _ in bucket), inner=inner))
+    return Rolled(groups, planes, names)

@@ -18,10 +18,11 @@ from ._expressions import Affine, Exp, Take, Variable, rebuild
 from ._inputs import unwrap
 
 
-class _Carry(NamedTuple):
-    """Stands in for the frame of a carried variable while the body runs."""
+class _Carry:
+    """Stands in for the frame of a carried variable while the body runs; nested scans have carries of their own."""
 
-    slot: int
+    def __init__(self, slot: int):
+        self.slot = slot
 
 
 def _is_expression(x: Any) -> bool:
@@ -44,14 +45,17 @@ class _Step(NamedTuple):
     """What one run of the body recorded."""
 
     frame: Frame
-    carry: list[Any]
+    slots: list[_Carry]  # the frames of the carries it was given
+    carry: list[Any]  # the variables it returned in their place
     tree: Any
     outputs: Any
     arrays: list[Any]
 
 
 def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: str) -> _Step:
-    carries = [Variable(_Carry(j), v.plane, np.arange(v.index.size).reshape(v.index.shape)) for j, v in enumerate(init)]
+    slots = [_Carry(j) for j in range(len(init))]
+    whole = [np.arange(v.index.size).reshape(v.index.shape) for v in init]
+    carries = [Variable(s, v.plane, i) for s, v, i in zip(slots, init, whole, strict=True)]
     frame = Frame()
     frame.prefix = prefix
     with recording(frame):
@@ -68,11 +72,11 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
     for site in frame.sites:
         _map_site(site, lambda a, _: arrays.append(unwrap(a)), lambda v: v)
     jax.tree.map(lambda y: None if _is_expression(y) else arrays.append(unwrap(y)), result[1], is_leaf=_is_expression)
-    return _Step(frame, carry, tree, result[1], arrays)
+    return _Step(frame, slots, carry, tree, result[1], arrays)
 
 
 def _map_site(site: Site, on_array: Callable, on_variable: Callable) -> tuple[dict[str, Any], Any]:
-    ndims = site.distribution.event_ndims
+    ndims = site.event_ndims
     arguments = {}
     for name, value in site.arguments.items():
         ndim = ndims.get(name, 0)
@@ -136,23 +140,66 @@ class _Lift:
         self.init = init
         self.count = count
         self.values = iter(zip(arrays, varies, strict=True))
-        self.base = {p: (frame.allocate(p, (count * n,)), n) for p, n in step.frame.sizes.items()}
+        self.carries: dict[int, np.ndarray] = {}
+        self.local = {p: frame.allocate(p, (count, n)) for p, n in step.frame.sizes.items()}
+        for positions, outer in step.frame.aliases:  # of an inner scan that starts at a variable of this one
+            self.local[outer.plane][:, positions.reshape(-1)] = self._rows(outer).reshape(count, -1)
+
+    def _rows(self, v: Variable) -> np.ndarray:
+        """Positions, in the outer frame, of a variable at every step: (K, *batch)."""
+        if v.frame is self.step.frame:
+            whole = self.local[v.plane]
+        elif v.frame in self.step.slots:
+            whole = self._carry(v.frame.slot).reshape(self.count, -1)
+        else:
+            return np.broadcast_to(self.frame.adopt(v), (self.count, *v.index.shape))
+        return whole[:, v.index.reshape(-1)].reshape(self.count, *v.index.shape)
+
+    def _carry(self, slot: int) -> np.ndarray:
+        """Positions of a carry at every step: its initial variable, then what the step before returned."""
+        if slot not in self.carries:
+            after = self.step.carry[slot]
+            source = self._source(slot)
+            if after.frame is self.step.slots[slot] and (np.diff(after.index.reshape(-1)) == 1).all():
+                first = self.frame.adopt(self.init[slot])  # passed through unchanged
+                self.carries[slot] = np.broadcast_to(first, (self.count, *first.shape))
+            elif source is None:
+                self._rotate()
+            else:
+                first = self.frame.adopt(self.init[slot])
+                self.carries[slot] = np.concatenate([first[None], source[:-1]])
+        return self.carries[slot]
+
+    def _source(self, slot: int) -> np.ndarray | None:
+        """What every step returns in a slot; None if slots hand their variables round in a ring."""
+        seen, at = {slot}, self.step.carry[slot]
+        while at.frame in self.step.slots:
+            if at.frame.slot in seen:
+                return None
+            seen.add(at.frame.slot)
+            at = self.step.carry[at.frame.slot]
+        return self._rows(self.step.carry[slot])
+
+    def _rotate(self) -> None:
+        """Carries handed round in a ring: follow them step by step."""
+        now = [self.frame.adopt(v) for v in self.init]
+        history = [[x] for x in now]
+        fixed = {j: self._rows(v) for j, v in enumerate(self.step.carry) if v.frame not in self.step.slots}
+        for k in range(self.count - 1):
+            after = []
+            for j, v in enumerate(self.step.carry):
+                moved = fixed[j][k] if j in fixed else now[v.frame.slot].reshape(-1)[v.index.reshape(-1)]
+                after.append(moved.reshape(now[j].shape))
+            now = after
+            for past, x in zip(history, now, strict=True):
+                past.append(x)
+        self.carries.update({j: np.stack(past) for j, past in enumerate(history)})
 
     def variable(self, v: Variable) -> Variable:
-        """The K copies of a variable of the body: index of shape (K, *batch)."""
-        if v.frame is self.step.frame:
-            base, n = self.base[v.plane]
-            index = base.reshape(self.count, n)[:, v.index.reshape(-1)].reshape(self.count, *v.index.shape)
-        elif isinstance(v.frame, _Carry):
-            init, after = self.init[v.frame.slot], self.step.carry[v.frame.slot]
-            if isinstance(after.frame, _Carry):  # passed through unchanged: shared by all steps
-                whole = np.broadcast_to(self.init[after.frame.slot].index, (self.count, *init.index.shape))
-            else:
-                whole = np.concatenate([init.index[None], self.variable(after).index[:-1]])
-            index = whole.reshape(self.count, -1)[:, v.index.reshape(-1)].reshape(self.count, *v.index.shape)
-        else:
-            index = np.broadcast_to(v.index, (self.count, *v.index.shape))
-        return Variable(self.frame, v.plane, index)
+        """The K copies of a variable of the body, in the outer frame: index of shape (K, *batch)."""
+        if v.frame is not self.step.frame and v.frame not in self.step.slots:
+            return Variable(v.frame, v.plane, np.broadcast_to(v.index, (self.count, *v.index.shape)))
+        return Variable(self.frame, v.plane, self._rows(v))
 
     def site(self, site: Site) -> Site:
         rank = len(site.batch_shape)
@@ -173,6 +220,8 @@ class _Lift:
 
         arguments, mask = _map_site(site, on_array, on_variable)
         arguments = {k: _relabel(v, self.count, rank) for k, v in arguments.items()}
+        ndims = {k: np.ndim(v) for k, v in site.arguments.items() if site.event_ndims.get(k, 0) is None}
+        site = site._replace(open_ndims={**site.open_ndims, **ndims})
         return site._replace(arguments=arguments, mask=mask, batch_shape=(self.count, *site.batch_shape))
 
     def output(self, y: Any) -> Any:
@@ -191,10 +240,7 @@ class _Lift:
             self.frame.observe(name, shape)
         self.frame.sites.extend([self.site(s) for s in self.step.frame.sites])
         outputs = jax.tree.map(self.output, self.step.outputs, is_leaf=_is_expression)
-        final = []
-        for j, v in enumerate(self.step.carry):
-            last = self.variable(v) if not isinstance(v.frame, _Carry) else None
-            final.append(self.init[j] if last is None else Variable(self.frame, v.plane, last.index[-1]))
+        final = [Variable(self.frame, v.plane, self._rows(v)[-1]) for v in self.step.carry]
         return jax.tree.unflatten(self.step.tree, final), outputs
 
 

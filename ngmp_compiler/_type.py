@@ -253,7 +253,8 @@ def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGrou
             return [Problem(group.name, what, f"it has the complex dtype {value.dtype}", "give real numbers")]
     arguments = {k: _finite(_argument(value, dtype)) for k, value in group.arguments.items()}
     if group.observed:
-        arguments["out"] = _clean(arguments["out"], group.distribution.placeholder, group.mask)
+        out = arguments["out"].astype(dtype)  # a boolean outcome would widen to the default precision
+        arguments["out"] = _clean(out, group.distribution.placeholder, group.mask)
     try:
         factor, interfaces = signature.lower(**arguments)
     except (TypeError, ValueError) as error:

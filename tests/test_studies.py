@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ngmp_compiler as ngmp
+from ngmp_models import poisson_chain
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 
@@ -30,13 +31,11 @@ def studies(request):
 
 def test_the_published_law_of_tau_comes_from_the_three_point_rule(studies):
     study = studies["mean_precision"]
-    arms = {k: study.ARMS[k] for k in ("VMP", "3-point", "NGMP", "p=1/2 to tau")}
-    found = study.study(3, (16, 64), arms)
+    found = study.study(3, (16, 64), {k: study.ARMS[k] for k in ("VMP", "3-point", "NGMP")})
     tau = {k: np.nanmean(r["tau"], axis=1) for k, r in found.items()}
     x = {k: np.nanmean(r["x"], axis=1) for k, r in found.items()}
     assert tau["VMP"][1] / tau["3-point"][1] > 30  # the artefact
     np.testing.assert_allclose(tau["VMP"] / tau["NGMP"], 1.0, atol=0.3)  # the truth
-    assert tau["VMP"][1] / tau["p=1/2 to tau"][1] > 30  # and the honest way to get it
     assert 1.8 < x["VMP"][1] / x["NGMP"][1] < 2.8
 
 
@@ -63,7 +62,7 @@ def test_sequential_mean_field_and_newton_and_the_compiled_rule_share_a_fixed_po
 
 def test_predictive_scores_agree_with_the_compiled_prediction(studies, short_series):
     study, (y, seen) = studies["sunspots"], short_series
-    program = ngmp.compile(study.chain)
+    program = ngmp.compile(poisson_chain)
     post = program(y=y, mask=seen)
     density = program.predict(post, "y", y=y, mask=seen).log_density
     _, _, mixture = study.pointwise(y, post["z"].mean, post["z"].variance)

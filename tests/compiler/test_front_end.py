@@ -305,7 +305,6 @@ def test_scan_passes_a_variable_through_its_carry():
     assert_same(scan, loop, y=Y)
 
 
-@pytest.mark.xfail(reason="a carry that moves between slots is lifted wrongly by _scan", strict=True)
 def test_scan_of_second_order():
     """The carry moves on by one slot: z_{k-1} becomes z_{k-2}."""
 
@@ -332,7 +331,6 @@ def test_scan_of_second_order():
     assert_same(scan, loop, y=Y)
 
 
-@pytest.mark.xfail(reason="a carry that moves between slots is lifted wrongly by _scan", strict=True)
 def test_scan_rotates_its_carry():
     turn = np.array([1, 2, 0])
 
@@ -382,7 +380,6 @@ def _python_scan(body: Callable, carry: Any, xs: Any) -> tuple[Any, None]:
     return carry, None
 
 
-@pytest.mark.xfail(reason="_scan confuses the positions of nested frames", strict=True)
 @pytest.mark.parametrize("start", ["carry", "shared", "own"])
 def test_scans_nest(start):
     post = assert_same(

@@ -164,7 +164,8 @@ def best_gaussian(log_joint: np.ndarray) -> tuple[float, float, float]:
         return float(np.trapezoid(np.exp(log_q) * (log_q - log_joint), GRID))
 
     mean, variance, _ = exact(log_joint)
-    found = minimize(loss, [mean, 0.5 * np.log(variance)], method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-14})
+    precise = {"xatol": 1e-9, "fatol": 1e-14}
+    found = minimize(loss, [mean, 0.5 * np.log(variance)], method="Nelder-Mead", options=precise)
     return found.x[0], np.exp(2 * found.x[1]), -found.fun
 
 
@@ -178,7 +179,7 @@ def check(program: ngmp.Program, log_joint: np.ndarray, **inputs: Any) -> ngmp.P
     np.testing.assert_allclose(-post.free_energy, bound, atol=1e-8)
     true_mean, true_variance, evidence = exact(log_joint)
     assert abs(post["z"].mean - true_mean) < 0.05 * np.sqrt(true_variance)
-    np.testing.assert_allclose(post["z"].variance, true_variance, rtol=0.05)
+    assert 0.85 < post["z"].variance / true_variance < 1.0  # a skewed posterior: the best Gaussian is narrower
     assert 0.0 < evidence - (-post.free_energy) < 0.05
     return post
 

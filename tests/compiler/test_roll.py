@@ -120,7 +120,7 @@ def test_a_loop_is_one_group_for_every_site():
 
 def test_positions_do_not_depend_on_the_order_of_declaration():
     def interleaved(y):
-        for k in range(3):
+        for _ in range(3):
             a = ngmp.sample("a", Normal(0.0, variance=1.0))
             ngmp.sample("b", Normal(a, variance=1.0))
 

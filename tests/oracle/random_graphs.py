@@ -1,4 +1,4 @@
-"""Random declared conjugate Gaussian graphs, as recipes that hypothesis can draw and shrink.
+"""Random declared Gaussian graphs, conjugate or seen through counts, as recipes that hypothesis can draw and shrink.
 
 A recipe is a list of statements, each a verb and a few small integers that refer to variables declared before. Constants
 come from a generator seeded by the position of the statement, so that a recipe is all there is to a graph.
@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import MvNormal, Normal, dot
+from ngmp_compiler import MvNormal, Normal, Poisson, dot, exp
 
 SCALAR_VERBS = (
     "prior", "plate", "child", "plate_child", "observe", "observe_plate", "ties", "loop", "scan", "two_loops", "hub",
@@ -40,7 +40,8 @@ def recipes(verbs: tuple[str, ...], max_size: int) -> st.SearchStrategy[list[Sta
 class Context:
     """The variables so far, and the constants of the statement at hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: bool) -> None:
+        self.counts = counts
         self.scalars: list[Any] = []
         self.plates: list[Any] = []
         self.vectors: list[Any] = []
@@ -72,6 +73,13 @@ class Context:
     def mask(self, style: int, n: int) -> np.ndarray | None:
         return None if style % 2 else self.rng.random(n) < 0.6
 
+    def see(self, name: str, mean: Any, obs: Any, mask: Any = None, **scale: Any) -> None:
+        """Observe a number, or, in a graph of counts, the count it makes of a rate."""
+        if self.counts:
+            ngmp.sample(name, Poisson(exp(0.4 * mean)), obs=abs(obs) * 2 // 1, mask=mask)
+        else:
+            ngmp.sample(name, Normal(mean, **scale), obs=obs, mask=mask)
+
     def scalar(self, k: int) -> Any:
         if not self.scalars:
             self.scalars.append(ngmp.sample(self.name("s"), Normal(0.3, variance=1.2)))
@@ -88,11 +96,14 @@ class Context:
         return self.vectors[k % len(self.vectors)]
 
 
-def model_of(recipe: list[Statement]) -> Callable[[], None]:
-    """The model function of a recipe. Its data are constants: every value is known while compiling."""
+def model_of(recipe: list[Statement], counts: bool = False) -> Callable[[], None]:
+    """The model function of a recipe. Its data are constants: every value is known while compiling.
+
+    With `counts`, scalars are seen through Poisson(exp(...)): then marginals of all the linear functionals matter.
+    """
 
     def model() -> None:
-        c = Context()
+        c = Context(counts)
         for number, statement in enumerate(recipe):
             c.begin(number)
             _VERBS[statement.verb](c, statement)
@@ -144,7 +155,7 @@ def _plate_child(c: Context, s: Statement) -> None:
 
 def _observe(c: Context, s: Statement) -> None:
     mean = _combination(c, s)
-    ngmp.sample(c.name(), Normal(mean, **c.scale(s.second)), obs=c.constant())
+    c.see(c.name(), mean, c.constant(), **c.scale(s.second))
 
 
 def _observe_plate(c: Context, s: Statement) -> None:
@@ -156,7 +167,7 @@ def _observe_plate(c: Context, s: Statement) -> None:
         lambda: c.plate(s.first) - c.scalar(s.second),
     ][s.style]()
     n = mean.shape[0]
-    ngmp.sample(c.name(), Normal(mean, **c.scale(s.first)), obs=c.constant(n), mask=c.mask(s.second, n))
+    c.see(c.name(), mean, c.constant(n), c.mask(s.second, n), **c.scale(s.first))
 
 
 def _ties(c: Context, s: Statement) -> None:
@@ -165,14 +176,14 @@ def _ties(c: Context, s: Statement) -> None:
     n = 1 + s.second % 4
     i, j = c.rng.integers(len(x), size=n), c.rng.integers(len(x), size=n)
     mean = x[i] - c.constant() * x[j] if s.style < 2 else c.constant(n) * x[i] + x[j] + c.constant(n)
-    ngmp.sample(c.name(), Normal(mean, **c.scale(s.style)), obs=c.constant(n), mask=c.mask(s.style, n))
+    c.see(c.name(), mean, c.constant(n), c.mask(s.style, n), **c.scale(s.style))
 
 
 def _hub(c: Context, s: Statement) -> None:
     """Satellites of one variable, each seen once."""
     hub, n = c.scalar(s.first), 2 + s.second % 3
     x = ngmp.sample(c.name(), Normal(c.constant() * hub, **c.scale(s.style, n)))
-    ngmp.sample(c.name("y"), Normal(x, **c.scale(s.style)), obs=c.constant(n), mask=c.mask(s.style, n))
+    c.see(c.name("y"), x, c.constant(n), c.mask(s.style, n), **c.scale(s.style))
     c.plates.append(x)
 
 
@@ -183,7 +194,7 @@ def _loop(c: Context, s: Statement) -> None:
         drift = 0.0 if s.style < 2 else c.constant()
         z = ngmp.sample(c.name(), Normal(gain[k] * z + drift, **{name: v[k] for name, v in noise.items()}))
         if s.style % 2:
-            ngmp.sample(c.name("y"), Normal(2.0 * z, variance=0.5), obs=y[k], mask=bool(y[k] > 0))
+            c.see(c.name("y"), 2.0 * z, y[k], bool(y[k] > 0), variance=0.5)
     c.scalars.append(z)
 
 
@@ -196,7 +207,7 @@ def _scan(c: Context, s: Statement) -> None:
         gain, y, seen = x
         mean = gain * z if shared is None else gain * z - 0.5 * shared
         z = ngmp.sample(c.name(), Normal(mean, variance=0.7))
-        ngmp.sample(c.name("y"), Normal(z, precision=1.0 + gain**2), obs=y, mask=seen if s.style % 2 else None)
+        c.see(c.name("y"), z, y, seen if s.style % 2 else None, precision=1.0 + gain**2)
         return z, z
 
     z, zs = ngmp.scan(step, c.scalar(s.second), xs)
@@ -210,9 +221,9 @@ def _two_loops(c: Context, s: Statement) -> None:
     for _ in range(2 + s.second % 2):
         u = ngmp.sample(c.name("u"), Normal(0.8 * u, variance=0.5))
         w = ngmp.sample(c.name("w"), Normal(w, variance=0.5))
-        ngmp.sample(c.name("y"), Normal(u if s.style < 2 else w, variance=1.0), obs=c.constant())
+        c.see(c.name("y"), u if s.style < 2 else w, c.constant(), variance=1.0)
     if s.style == 3:
-        ngmp.sample(c.name("tie"), Normal(u - w, variance=1.0), obs=0.3)
+        c.see(c.name("tie"), u - w, 0.3, variance=1.0)
     c.scalars += [u, w]
 
 
@@ -226,7 +237,7 @@ def _vector(c: Context, s: Statement) -> None:
 def _vector_plate(c: Context, s: Statement) -> None:
     x = ngmp.sample(c.name(), MvNormal(c.constant(3, D), **c.spread(s.style)))
     phi = c.constant(3, D) if s.second % 2 else c.constant(D)
-    ngmp.sample(c.name("y"), Normal(dot(phi, x), **c.scale(s.first)), obs=c.constant(3), mask=c.mask(s.second, 3))
+    c.see(c.name("y"), dot(phi, x), c.constant(3), c.mask(s.second, 3), **c.scale(s.first))
     c.vectors += [x[0], x[2]]
 
 
@@ -250,7 +261,7 @@ def _dot_plate(c: Context, s: Statement) -> None:
         mean = c.constant(D) @ w + c.constant(3) - mean * 0.3
     if s.style == 3:
         mean = mean - dot(c.constant(D), c.vector(s.second))
-    ngmp.sample(c.name(), Normal(mean, **c.scale(s.style, 3)), obs=c.constant(3), mask=c.mask(s.second, 3))
+    c.see(c.name(), mean, c.constant(3), c.mask(s.second, 3), **c.scale(s.style, 3))
 
 
 def _dot_child(c: Context, s: Statement) -> None:
@@ -259,7 +270,7 @@ def _dot_child(c: Context, s: Statement) -> None:
         c.scalars.append(ngmp.sample(c.name(), Normal(dot(c.constant(D), w), **c.scale(s.style))))
     else:
         x = ngmp.sample(c.name(), Normal(dot(c.constant(3, D), w), **c.scale(s.style)))
-        ngmp.sample(c.name("y"), Normal(x, variance=0.4), obs=c.constant(3), mask=c.mask(s.second, 3))
+        c.see(c.name("y"), x, c.constant(3), c.mask(s.second, 3), variance=0.4)
         c.plates.append(x)
 
 
@@ -286,7 +297,7 @@ def _wide_child(c: Context, s: Statement) -> None:
         mean = mean - dot(c.constant(D), c.vector(s.second))
     if s.style > 1:
         mean = mean + c.scalar(s.second)
-    ngmp.sample(c.name("y"), Normal(mean, variance=0.4), obs=c.constant())
+    c.see(c.name("y"), mean, c.constant(), variance=0.4)
 
 
 def _vector_loop(c: Context, s: Statement) -> None:
@@ -294,7 +305,7 @@ def _vector_loop(c: Context, s: Statement) -> None:
     for _ in range(2 + s.second % 2):
         turn = c.constant(D, D) if s.style % 2 else 0.9 * np.eye(D)
         w = ngmp.sample(c.name(), MvNormal(turn @ w, covariance=0.6))
-        ngmp.sample(c.name("y"), Normal(dot(np.array([1.0, 0.2]), w), variance=0.5), obs=c.constant())
+        c.see(c.name("y"), dot(np.array([1.0, 0.2]), w), c.constant(), variance=0.5)
     c.vectors.append(w)
 
 
@@ -307,7 +318,7 @@ def _vector_scan(c: Context, s: Statement) -> None:
         y, phi, seen = x
         w = ngmp.sample(c.name(), MvNormal(turn @ w + 0.1, **spread))
         if s.style < 2:
-            ngmp.sample(c.name("y"), Normal(dot(phi, w), variance=0.5), obs=y[0], mask=seen)
+            c.see(c.name("y"), dot(phi, w), y[0], seen, variance=0.5)
         else:
             ngmp.sample(c.name("y"), MvNormal(w, covariance=0.8), obs=y, mask=seen)
         return w, None
