@@ -84,12 +84,12 @@ def settled(energy: np.ndarray) -> np.ndarray:
     return np.where(still[:, -1], np.argmax(still, axis=1) + 2, 0)
 
 
-def study(seeds: int = 20, sizes: tuple[int, ...] = SIZES, sweeps: int = 200) -> dict[str, dict]:
-    """Traces and outcomes, (sizes, seeds, ...), for every arm."""
+def study(seeds: int = 20, sizes: tuple = SIZES, sweeps: int = 200, arms: tuple = tuple(ARMS)) -> dict[str, dict]:
+    """Traces and outcomes, (sizes, seeds, ...), for every arm; the reference, alpha 0.25, must be among them."""
     longest = max(sizes)
     y = np.stack([np.pad(simulated(n, 42 + s), (0, longest - n)) for n in sizes for s in range(seeds)])
     seen = np.repeat(np.arange(longest) < np.asarray(sizes)[:, None], seeds, axis=0)
-    found = {arm: traces(arm, y, seen, sweeps) for arm in ARMS}
+    found = {arm: traces(arm, y, seen, sweeps) for arm in arms}
     reference = found["alpha 0.25"][0][:, -1]
     out = {}
     for arm, (energy, refused) in found.items():

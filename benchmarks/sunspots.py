@@ -233,7 +233,7 @@ def figures(by_depth: dict, traces: dict) -> None:
     fig = Figure(figsize=(11, 3.4), dpi=110, layout="constrained")
     for a, (fraction, (bethe, bound)) in zip(_axes(fig, len(traces)), traces.items(), strict=True):
         for name, f in (("NGMP", bethe), ("PVMP, 20 sweeps", bound)):
-            a.semilogy(range(1, len(f)), np.maximum(np.abs(f[:-1] - f[-1]), 1e-12), color=COLOURS[name], label=name[:4])
+            a.semilogy(range(1, len(f)), np.maximum(np.abs(f[:-1] - f[-1]), 1e-9), color=COLOURS[name], label=name[:4])
         a.set_title(f"{fraction:.0%} held out", loc="left", fontsize=10)
         a.set_xlabel("sweep")
     fig.axes[0].set_ylabel("|F - its last value|, mask 1")

@@ -275,7 +275,7 @@ def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:
     # A group of the same name (the first step of a loop, say) needs a name of its own for its leaves.
     seen: dict[str, int] = {}
     out = []
-    for g in lowered:
+    for g in (g for g in lowered if isinstance(g, FactorGroup)):
         count = seen[g.name] = seen.get(g.name, 0) + 1
         out.append(g if count == 1 else g._replace(name=f"{g.name}#{count}"))
     return out

@@ -95,7 +95,7 @@ def test_sunspots_reproduce_the_published_scores(studies, data_dir):
 
 def test_every_arm_settles_on_short_chains_and_the_default_first(studies):
     study = studies["damping"]
-    found = study.study(seeds=3, sizes=(60, 100), sweeps=80)
+    found = study.study(3, (60, 100), 80, ("alpha 0.25", "heavy ball 0.5, 0.2", "default"))
     for r in found.values():
         assert study.outcome(r, 0) == study.outcome(r, 1) == "3/0/0/0"
     medians = {arm: np.median(r["sweep"]) for arm, r in found.items()}
@@ -112,11 +112,11 @@ def test_settling_is_for_good(studies):
 def test_half_a_power_counts_the_residuals_that_the_exact_posterior_counts(studies):
     study = studies["fractional"]
     case = study.regressions(3, (1, 4))
-    found = study.measure(case, study.sweep_powers(case, (0.0, 0.5, 1.0)))["tau"]
+    found = study.measure(case, study.sweep_powers(case, (0.5, 1.0)))["tau"]
     one, four = (study.summary(found, s) for s in (slice(0, 3), slice(3, 6)))
     for r, k in ((one, 1), (four, 4)):
         assert abs(r["k"] - k) < 0.1 * k
         lost = {p: v[1] for p, v in r["rules"].items()}
-        assert abs(r["lost"] - k) < 0.2 * k and abs(lost["0"]) < 1e-6
-        assert abs(lost["0.5"] - k) < 0.2 * k < abs(lost["1"] - 2 * k) + 0.2 * k
-        assert r["rules"]["0.5"][0] < 0.2 * min(r["rules"]["0"][0], r["rules"]["1"][0])
+        assert abs(r["lost"] - k) < 0.2 * k  # the exact posterior
+        assert abs(lost["0.5"] - k) < 0.2 * k and abs(lost["1"] - 2 * k) < 0.2 * k
+        assert r["rules"]["0.5"][0] < 0.2 * r["rules"]["1"][0]

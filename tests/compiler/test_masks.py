@@ -38,7 +38,12 @@ TABLES = {k: RNG.dirichlet(np.ones(3), size=s) for k, s in (("initial", None), (
 CASES = {
     "every outcome": (
         _mixture,
-        {"counts": RNG.integers(0, 5, N), "x": RNG.normal(size=N), "v": RNG.normal(size=(N, 2)), "k": RNG.integers(0, 3, N)},
+        {
+            "counts": RNG.integers(0, 5, N),
+            "x": RNG.normal(size=N),
+            "v": RNG.normal(size=(N, 2)),
+            "k": RNG.integers(0, 3, N),
+        },
     ),
     "poisson chain": (ngmp_models.poisson_chain, {"y": RNG.integers(0, 5, N)}),
     "hidden Markov": (_hmm, {"y": RNG.integers(0, 3, N), **TABLES}),
@@ -51,7 +56,8 @@ each_case = pytest.mark.parametrize("name", CASES)
 def _same(a, b, tol=1e-10):
     """Every marginal and the free energy of two posteriors."""
     assert set(a.marginals) == set(b.marginals)
-    for x, y in zip(jax.tree.leaves((a.marginals, a.free_energy)), jax.tree.leaves((b.marginals, b.free_energy)), strict=True):
+    leaves = (jax.tree.leaves((post.marginals, post.free_energy)) for post in (a, b))
+    for x, y in zip(*leaves, strict=True):
         np.testing.assert_allclose(x, y, rtol=tol, atol=tol)
 
 

@@ -166,7 +166,7 @@ def test_loop_and_plate():
 
 
 def test_plans_do_not_grow_with_the_data():
-    short, long = (_text(ngmp.compile(ngmp_models.poisson_chain), y=jax.ShapeDtypeStruct((n,), int)) for n in (10, 2000))
+    short, long = (_text(CHAIN, y=jax.ShapeDtypeStruct((n,), int)) for n in (10, 2000))
     assert len(short.splitlines()) == len(long.splitlines())
 
 
@@ -181,7 +181,8 @@ def test_init_step_posterior_is_the_call():
         state = CHAIN.step(state, **inputs)
     post = CHAIN.posterior(state, **inputs)
     assert post.converged and post.sweeps == expected.sweeps
-    _same((post.marginals, post.free_energy, post.residual), (expected.marginals, expected.free_energy, expected.residual))
+    _same((post.marginals, post.free_energy), (expected.marginals, expected.free_energy))
+    _same(post.residual, expected.residual)
     early = CHAIN.posterior(CHAIN.step(CHAIN.init(**inputs), **inputs), **inputs)
     assert not early.converged and "max_sweeps" in early.reason
 
@@ -229,7 +230,7 @@ def test_a_program_retraces_only_on_new_shapes_and_static_values():
 
 def _rates(features, y, network):
     drift = jax.vmap(network)(features)[:, 0]
-    z = ngmp.sample("z", Normal(drift, variance=exp(0.0 * drift) * 0.5))
+    z = ngmp.sample("z", Normal(drift, variance=0.5))
     ngmp.sample("y", Poisson(exp(z)), obs=y)
 
 
@@ -305,10 +306,6 @@ def test_predict_bernoulli():
     p = np.exp(_integrate(m, v, lambda k, z: np.log(expit(z))))
     _same((prediction.mean, prediction.variance), (p, p * (1 - p)), 1e-8)
     _same(prediction.log_density, np.log(np.where(y == 1, p, 1 - p)), 1e-8)
-    unseen = RNG.normal(size=(N, 2))  # at other features, under the same weights
-    m = unseen @ np.asarray(post["w"].mean) + 0.3
-    v = np.einsum("nd,de,ne->n", unseen, np.asarray(post["w"].covariance), unseen)
-    assert not np.allclose(np.exp(_integrate(m, v, lambda k, z: np.log(expit(z)))), p)
 
 
 def test_predict_categorical():

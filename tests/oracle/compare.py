@@ -16,7 +16,9 @@ def assert_marginals(post: Any, marginals: dict[str, dict[str, np.ndarray]], tol
     for name, properties in marginals.items():
         for attribute, expected in properties.items():
             actual = np.asarray(getattr(post[name], attribute))
-            assert actual.shape == expected.shape, f"{name}.{attribute}: shape {actual.shape}, expected {expected.shape}"
+            assert actual.shape == expected.shape, (
+                f"{name}.{attribute}: shape {actual.shape}, expected {expected.shape}"
+            )
             scale = 1.0 + np.abs(expected).max()
             error = np.abs(actual - expected).max() / scale
             assert error <= tol, f"{name}.{attribute} is off by {error:.3e}: {actual} against {expected}"

@@ -86,7 +86,7 @@ def elements(graph: Any, coordinates: Coordinates) -> list[Element]:
 
 
 def _arguments(site: Any, at: tuple[int, ...], coordinates: Coordinates) -> dict[str, Any]:
-    ndims = site.distribution.event_ndims
+    ndims = site.event_ndims
     return {k: _read(v, at, site.batch_shape, ndims.get(k, 0), coordinates) for k, v in site.arguments.items()}
 
 

@@ -96,7 +96,11 @@ def linear_regression(
     precision = np.linalg.inv(covariance) + features.T @ np.linalg.solve(noise, features)
     posterior = np.linalg.inv(precision)
     linear = np.linalg.solve(covariance, mean) + features.T @ np.linalg.solve(noise, y)
-    return Smoothed(posterior @ linear, posterior, normal_log_density(y, features @ mean, features @ covariance @ features.T + noise))
+    return Smoothed(
+        posterior @ linear,
+        posterior,
+        normal_log_density(y, features @ mean, features @ covariance @ features.T + noise),
+    )
 
 
 def normal_log_density(y: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> float:

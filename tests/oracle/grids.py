@@ -1,8 +1,8 @@
 """Scalar exponential families on dense trapezoidal grids: integrals and projections by brute force.
 
-A member is its vector of natural parameters: Gaussian (xi, -Lambda/2), Gamma (a - 1, -b), Beta (a - 1, b - 1), Bernoulli
-(logit), Categorical (logits). The trapezoidal rule on an analytic integrand that vanishes at both ends converges
-exponentially, so a few hundred points give every digit of float64.
+A member is its vector of natural parameters: Gaussian (xi, -Lambda/2), Gamma (a - 1, -b), Beta (a - 1, b - 1),
+Bernoulli (logit), Categorical (logits). The trapezoidal rule on an analytic integrand that vanishes at both ends
+converges exponentially, so a few hundred points give every digit of float64.
 """
 
 import numpy as np

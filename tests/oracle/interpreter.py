@@ -4,7 +4,7 @@ A model is traced with concrete inputs, every site is expanded to single factors
 
 - the conjugate core is one dense Gaussian over all Gaussian dimensions, one sum per Gamma, Beta, Dirichlet or Bernoulli
   variable, and one table over all joint states of the categorical ones;
-- every other factor sends $\eta^* = F^{-1} Cov_q[T, \ell]$, its exact log-message integrated and projected on dense grids;
+- every other factor sends $\eta^* = F^{-1} Cov_q[T, \ell]$, its exact log-message integrated and projected on grids;
 - leaves move by damped Jacobi steps, shortened while a marginal would be improper.
 
 The free energy is the formula in the docstring of `ngmp_compiler._emit`.
@@ -56,7 +56,9 @@ class Interpreter:
         found = elements(graph, self.coordinates)
         self.factors, self.names = [understand(e) for e in found], [e.name for e in found]
         self.projected = {a: f for a, f in enumerate(self.factors) if isinstance(f, Projected)}
-        self.cells = [Cell(p, i) for p, n in graph.sizes.items() for i in range(n) if (p, i) not in self.coordinates.start]
+        self.cells = [
+            Cell(p, i) for p, n in graph.sizes.items() for i in range(n) if (p, i) not in self.coordinates.start
+        ]
 
     def seen(self, name: str) -> np.ndarray:
         """Which elements of a site, in order, are not masked."""

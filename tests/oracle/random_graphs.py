@@ -1,7 +1,7 @@
 """Random declared Gaussian graphs, conjugate or seen through counts, as recipes that hypothesis can draw and shrink.
 
-A recipe is a list of statements, each a verb and a few small integers that refer to variables declared before. Constants
-come from a generator seeded by the position of the statement, so that a recipe is all there is to a graph.
+A recipe is a list of statements, each a verb and a few small integers that refer to variables declared before.
+Constants come from a generator seeded by the position of the statement, so that a recipe is all there is to a graph.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,9 @@ def recipes(verbs: tuple[str, ...], max_size: int) -> st.SearchStrategy[list[Sta
 class Context:
     """The variables so far, and the constants of the statement at hand."""
 
-    def __init__(self, counts: bool) -> None:
+    def __init__(self, counts: bool, scan: Callable) -> None:
         self.counts = counts
+        self.scan = scan
         self.scalars: list[Any] = []
         self.plates: list[Any] = []
         self.vectors: list[Any] = []
@@ -96,14 +97,23 @@ class Context:
         return self.vectors[k % len(self.vectors)]
 
 
-def model_of(recipe: list[Statement], counts: bool = False) -> Callable[[], None]:
+def loop_scan(body: Callable, init: Any, xs: Any) -> tuple[Any, list[Any]]:
+    """`ngmp.scan` as a Python loop."""
+    carry, outputs = init, []
+    for k in range(len(xs[0])):
+        carry, y = body(carry, tuple(x[k] for x in xs))
+        outputs.append(y)
+    return carry, outputs
+
+
+def model_of(recipe: list[Statement], counts: bool = False, scan: Callable = ngmp.scan) -> Callable[[], None]:
     """The model function of a recipe. Its data are constants: every value is known while compiling.
 
     With `counts`, scalars are seen through Poisson(exp(...)): then marginals of all the linear functionals matter.
     """
 
     def model() -> None:
-        c = Context(counts)
+        c = Context(counts, scan)
         for number, statement in enumerate(recipe):
             c.begin(number)
             _VERBS[statement.verb](c, statement)
@@ -210,7 +220,7 @@ def _scan(c: Context, s: Statement) -> None:
         c.see(c.name("y"), z, y, seen if s.style % 2 else None, precision=1.0 + gain**2)
         return z, z
 
-    z, zs = ngmp.scan(step, c.scalar(s.second), xs)
+    z, zs = c.scan(step, c.scalar(s.second), xs)
     c.scalars.append(z)
     c.plates.append(zs)
 
@@ -282,7 +292,9 @@ def _observe_vector(c: Context, s: Statement) -> None:
         ngmp.sample(c.name(), MvNormal(c.constant(D, D) @ w - v, **c.spread(s.second % 4)), obs=c.constant(D))
     elif s.style == 2:
         mask = c.mask(s.second, 3)
-        ngmp.sample(c.name(), MvNormal(c.constant(3, D, D) @ w, **c.spread(s.second % 4)), obs=c.constant(3, D), mask=mask)
+        ngmp.sample(
+            c.name(), MvNormal(c.constant(3, D, D) @ w, **c.spread(s.second % 4)), obs=c.constant(3, D), mask=mask
+        )
     else:
         wide = c.constant(3, D) @ v  # three measurements of two numbers
         ngmp.sample(c.name(), MvNormal(wide, covariance=c.rng.uniform(0.4, 1.0, 3)), obs=c.constant(3))
@@ -323,7 +335,7 @@ def _vector_scan(c: Context, s: Statement) -> None:
             ngmp.sample(c.name("y"), MvNormal(w, covariance=0.8), obs=y, mask=seen)
         return w, None
 
-    w, _ = ngmp.scan(step, c.vector(s.first), (c.constant(n, D), c.constant(n, D), mask))
+    w, _ = c.scan(step, c.vector(s.first), (c.constant(n, D), c.constant(n, D), mask))
     c.vectors.append(w)
 
 
