@@ -57,7 +57,7 @@ def check_repeats(groups: list[FactorGroup]) -> None:
     """Refuse a factor with one variable behind two of its interfaces: their messages would not be independent."""
     problems = []
     for group in groups:
-        seen: dict[Any, int] = {}
+        seen: dict[Any, np.ndarray] = {}
         for j, edge in enumerate(group.edges if not group.conjugate else ()):
             if edge is None or isinstance(edge, PairEdge):
                 continue

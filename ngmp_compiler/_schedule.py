@@ -146,8 +146,10 @@ def _knotted_nodes(nodes: _Nodes, touched: list) -> np.ndarray:
 def _hub(part: Shape, nodes: _Nodes) -> int:
     """The hub of a star; of two ends the vector."""
     vectors = [x[0] + nodes.offset[p] for p, x in nodes.split(part.nodes).items() if p.event_shape]
-    assert vectors or part.hub is not None
-    return int(vectors[0] if vectors else part.hub)
+    if vectors:
+        return int(vectors[0])
+    assert part.hub is not None
+    return part.hub
 
 
 def _classify(part: Shape, nodes: _Nodes, wide: np.ndarray) -> str:

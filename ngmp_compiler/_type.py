@@ -251,10 +251,11 @@ def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGrou
         if jnp.issubdtype(getattr(value, "dtype", float), jnp.complexfloating):
             what = "obs" if name == "out" else f"argument {name}"
             return [Problem(group.name, what, f"it has the complex dtype {value.dtype}", "give real numbers")]
-    arguments = {k: _finite(_argument(value, dtype)) for k, value in group.arguments.items()}
+    arguments = {k: _argument(value, dtype) for k, value in group.arguments.items()}
     if group.observed:
         out = arguments["out"].astype(dtype)  # a boolean outcome would widen to the default precision
         arguments["out"] = _clean(out, group.distribution.placeholder, group.mask)
+    arguments = {k: _finite(value) for k, value in arguments.items()}
     try:
         factor, interfaces = signature.lower(**arguments)
     except (TypeError, ValueError) as error:

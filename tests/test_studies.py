@@ -118,5 +118,5 @@ def test_half_a_power_counts_the_residuals_that_the_exact_posterior_counts(studi
         assert abs(r["k"] - k) < 0.1 * k
         lost = {p: v[1] for p, v in r["rules"].items()}
         assert abs(r["lost"] - k) < 0.2 * k  # the exact posterior
-        assert abs(lost["0.5"] - k) < 0.2 * k and abs(lost["1"] - 2 * k) < 0.2 * k
+        assert abs(lost["0.5"] - k) < 0.2 * k and abs(lost["1"] - 2 * k) < 0.4 * k
         assert r["rules"]["0.5"][0] < 0.2 * r["rules"]["1"][0]

@@ -349,6 +349,7 @@ def test_bad_data_under_vmap_leave_the_other_runs_alone():
     assert post.converged.tolist() == [True, False, False]
     assert "converged" in post.reason and "invalid" in post.reason
     np.testing.assert_allclose(post["x"].mean[0], program(y=batch[0])["x"].mean, rtol=1e-8)
+    np.testing.assert_allclose(post["x"].mean[1], post["x"].mean[0], rtol=1e-6)  # NaN is read as the placeholder, 0
     assert np.all(np.isfinite(post["x"].mean))
 
 

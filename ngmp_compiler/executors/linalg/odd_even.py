@@ -47,7 +47,7 @@ class Odd(NamedTuple):
 
 def pad(chain: Chain, count: int) -> Chain:
     """Append `count` unlinked standard normal variables."""
-    fill = Chain(1.0, 0.0, 0.0, 0.0, 0.0)
+    fill = (1.0, 0.0, 0.0, 0.0, 0.0)  # in the order of the fields
     return Chain(*(jnp.pad(x, (0, count), constant_values=v) for x, v in zip(chain, fill, strict=True)))
 
 
