@@ -338,17 +338,19 @@ def main() -> None:
 
 
 VERDICT = """Where it helps and where not:
-- Regressions: the exact posterior loses k counts, VMP none, NGMP nearly 2 k, power 1/2 nearly k, as predicted. Up to
-  the largest mean leverage tried (1/4), 1/2 toward the precision is best, 20 to 150 times closer than VMP or NGMP.
-- Random effects: the noise tau (leverage 0.14) wants 1/2, the spread kappa (0.31) wants 1; mixing the two powers by
-  site gives both.
-- Chain: tau and kappa (0.44 and 0.58) both want 1, half a power is 5 to 8 times worse. The exact posterior loses far
-  more than k there, so leverage alone is not the whole rule: the two precisions compete for the same unknowns.
+- Regressions: the exact posterior loses k counts, VMP none, NGMP nearly 2 k, power 1/2 nearly k, as predicted.
+  Up to the largest mean leverage tried (1/4), 1/2 toward the precision is best, 20 to 150 times closer than VMP
+  or NGMP.
+- Random effects: the noise tau (leverage 0.14) wants 1/2, the spread kappa (0.31) wants 1; mixing the two
+  powers by site gives both.
+- Chain: tau and kappa (0.44 and 0.58) both want 1, half a power is 5 to 8 times worse. The exact posterior
+  loses far more than k there, so leverage alone is not the whole rule: the two precisions compete for the same
+  unknowns.
 - Log-precisions of small groups around a common mean: all powers within 20 %, 1 the best.
 - Streaming in batches of 4: no power beats VMP for tau; for x any power beats VMP, 2.4 to 2.7 times.
 Rule of thumb from these few cases: 1/2 toward a precision that owns its residuals (leverage up to 1/4, no other
-precision learned from the same unknowns, or one that is much better determined), otherwise 1; 1 toward residuals.
-"""
+precision learned from the same unknowns, or one that is much better determined), otherwise 1; 1 toward
+residuals."""
 
 
 if __name__ == "__main__":
