@@ -6,8 +6,10 @@ raises; under `jit` or `vmap` the result carries `converged=False` and the reaso
 
 import functools
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
@@ -35,13 +37,21 @@ def _finite(value: Any) -> Any:
     return jnp.all(ok, axis=tuple(range(1, ok.ndim))) if ok.ndim else ok[None]
 
 
-def _seen(group: Group, ok: Array) -> Bool[Array, ""]:
-    """Whether a condition holds for every element that is not masked."""
-    return jnp.all(ok if group.mask is None else ok | ~group.mask)
+def _seen(group: Group, ok: Array) -> Bool[Array, " #n"]:
+    """Where a condition holds, or does not matter because the element is masked."""
+    return jnp.asarray(ok) if group.mask is None else ok | ~group.mask
 
 
-def checks(plan: Plan) -> list[tuple[str, Bool[Array, ""]]]:
-    """Every condition of a plan, in words, and whether it holds."""
+class Check(NamedTuple):
+    """A condition on data or parameters, in words, and where it holds."""
+
+    text: str
+    ok: Bool[Array, " #n"]
+    group: Group
+
+
+def checks(plan: Plan) -> list[Check]:
+    """Every condition of a plan."""
     out = []
     for lowered in plan.groups:
         group = lowered.given
@@ -50,7 +60,35 @@ def checks(plan: Plan) -> list[tuple[str, Bool[Array, ""]]]:
             if ok is not None:
                 what = "obs has values that are" if name == "out" else f"{name} is"
                 hint = "; mark missing values with mask=" if name == "out" else ""
-                out.append((f"site '{group.name}': {what} NaN or infinite{hint}", _seen(group, ok)))
+                text = f"site '{group.name}': {what} NaN or infinite{hint}"
+                out.append(Check(text, _seen(group, ok), group))
         for text, ok in lowered.factor.checks().items():
-            out.append((f"site '{group.name}': {text}", _seen(group, ok)))
+            out.append(Check(f"site '{group.name}': {text}", _seen(group, ok), group))
     return out
+
+
+def _given(group: Group, row: Array) -> dict[str, Array]:
+    """The constants of one element of a group, by the names the user gave them."""
+    constants = {("obs" if k == "out" else k): v for k, v in group.arguments.items() if hasattr(v, "dtype")}
+    return {k: jnp.asarray(v)[jnp.minimum(row, v.shape[0] - 1)] for k, v in constants.items()}
+
+
+def explain(build: Callable[[list[Any]], Plan], inputs: list[Any]) -> str:
+    """Every condition that does not hold for these inputs, with how often, where first, and what was given there."""
+    found: list[tuple[str, tuple[int, ...], int]] = []  # text, shape of the site, elements told apart
+
+    def failures(inputs: list[Any]) -> list[Any]:
+        every = [c for c in checks(build(inputs)) if c.ok.size]
+        found[:] = [(c.text, c.group.shape, c.ok.size) for c in every]
+        return [(jnp.sum(~c.ok), jnp.argmin(c.ok), _given(c.group, jnp.argmin(c.ok))) for c in every]
+
+    results = jax.jit(failures)(inputs)  # fills `found` while it is traced
+    lines = []
+    for (text, shape, size), (count, first, given) in zip(found, results, strict=True):
+        if not count:
+            continue
+        index = ", ".join(str(i) for i in np.unravel_index(int(first), shape)) if size > 1 else ""
+        where = f" ({int(count)} of {size} elements, the first at [{index}])" if size > 1 else ""
+        values = ", ".join(f"{k}={np.array2string(np.asarray(v), threshold=6)}" for k, v in given.items())
+        lines.append(f"  {len(lines) + 1}. {text}{where}" + (f"; given {values}" if values else ""))
+    return "no posterior can be computed:\n" + "\n".join(lines)

@@ -21,6 +21,8 @@ Names = dict[str, tuple[Plane, np.ndarray]]
 
 def _touched(plane: Plane, positions: np.ndarray, names: Names) -> frozenset[str]:
     """Names of the variables at some positions of a plane."""
+    if not positions.size:
+        return frozenset()
     low, high = int(positions.min()), int(positions.max())
     found = set()
     for name, (own, where) in names.items():

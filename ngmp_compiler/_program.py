@@ -13,7 +13,7 @@ import optax
 from jax.core import Tracer
 
 from ._adaptive import adaptive
-from ._checks import checks
+from ._checks import checks, explain
 from ._core import Leaves
 from ._declare import trace
 from ._describe import Description
@@ -102,7 +102,7 @@ class Program:
     # -- the compiled functions --------------------------------------------------------------------------------------
 
     def _violations(self, compiled: Compiled) -> jax.Array:
-        found = [~ok for _, ok in checks(compiled.plan)]
+        found = [jnp.any(~check.ok) for check in checks(compiled.plan)]
         return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
     def _run_impl(self, static: _Static, dynamic: list[Any], init: State | None) -> tuple[Posterior, jax.Array]:
@@ -166,15 +166,7 @@ class Program:
         if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
             return
         # Rare: find out what is wrong by tracing once more.
-        texts: list[str] = []
-
-        def flags(dynamic: list[Any]) -> list[jax.Array]:
-            found = checks(self._build(static, dynamic).plan)
-            texts.extend(text for text, _ in found)
-            return [ok for _, ok in found]
-
-        bad = [text for ok, text in zip(jax.jit(flags)(dynamic), texts, strict=False) if not bool(ok)]
-        raise DataError("no posterior can be computed:\n" + "\n".join(f"  {i + 1}. {t}" for i, t in enumerate(bad)))
+        raise DataError(explain(lambda values: self._build(static, values).plan, dynamic))
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 
@@ -212,9 +204,7 @@ class Program:
 
     def lower(self, *args: Any, **kwargs: Any) -> Description:
         """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        leaves, tree = jax.tree.flatten(dict(bound.arguments))
+        leaves, tree = jax.tree.flatten(bind(self.model, self._signature, args, kwargs))
         dynamic = [_is_dynamic(x) or isinstance(x, jax.ShapeDtypeStruct) for x in leaves]
         static = _Static(tree, tuple(None if d else x for d, x in zip(dynamic, leaves, strict=True)))
         built: list[Compiled] = []

@@ -163,6 +163,8 @@ def roll(graph: Graph) -> Rolled:
     buckets: dict[Any, list[tuple[int, Site]]] = {}
     declared: dict[str, int] = {}
     for site in graph.sites:
+        if 0 in site.batch_shape:  # no data: no factors
+            continue
         order = declared[site.name] = declared.get(site.name, -1) + 1
         buckets.setdefault(_site_key(site), []).append((order, site))
     groups = []

@@ -36,6 +36,8 @@ def _refuse(given: str, works: str) -> None:
 def _length(xs: Any, length: int | None) -> int:
     sizes = {np.shape(x)[0] if np.ndim(x) else None for x in jax.tree.leaves(xs)}
     sizes |= {length} if length is not None else set()
+    if not sizes:
+        _refuse("there are no xs and no length=", "give arrays with a leading axis, or the number of steps as length=")
     if None in sizes or len(sizes) != 1:
         _refuse(f"inputs have leading sizes {sorted(map(str, sizes))}", "all xs (and length=) must agree")
     return int(sizes.pop() or 0)
@@ -141,9 +143,18 @@ class _Lift:
         self.count = count
         self.values = iter(zip(arrays, varies, strict=True))
         self.carries: dict[int, np.ndarray] = {}
+        self.after = [self._unalias(v) for v in step.carry]
         self.local = {p: frame.allocate(p, (count, n)) for p, n in step.frame.sizes.items()}
         for positions, outer in step.frame.aliases:  # of an inner scan that starts at a variable of this one
             self.local[outer.plane][:, positions.reshape(-1)] = self._rows(outer).reshape(count, -1)
+
+    def _unalias(self, v: Variable) -> Variable:
+        """The variable itself where the body returns what an inner scan only handed through."""
+        for positions, outer in self.step.frame.aliases:
+            if v.frame is self.step.frame and v.plane == outer.plane and np.isin(v.index, positions).all():
+                at = v.index - positions.reshape(-1)[0]
+                return self._unalias(Variable(outer.frame, v.plane, outer.index.reshape(-1)[at]))
+        return v
 
     def _rows(self, v: Variable) -> np.ndarray:
         """Positions, in the outer frame, of a variable at every step: (K, *batch)."""
@@ -158,7 +169,7 @@ class _Lift:
     def _carry(self, slot: int) -> np.ndarray:
         """Positions of a carry at every step: its initial variable, then what the step before returned."""
         if slot not in self.carries:
-            after = self.step.carry[slot]
+            after = self.after[slot]
             source = self._source(slot)
             if after.frame is self.step.slots[slot] and (np.diff(after.index.reshape(-1)) == 1).all():
                 first = self.frame.adopt(self.init[slot])  # passed through unchanged
@@ -172,22 +183,22 @@ class _Lift:
 
     def _source(self, slot: int) -> np.ndarray | None:
         """What every step returns in a slot; None if slots hand their variables round in a ring."""
-        seen, at = {slot}, self.step.carry[slot]
+        seen, at = {slot}, self.after[slot]
         while at.frame in self.step.slots:
             if at.frame.slot in seen:
                 return None
             seen.add(at.frame.slot)
-            at = self.step.carry[at.frame.slot]
-        return self._rows(self.step.carry[slot])
+            at = self.after[at.frame.slot]
+        return self._rows(self.after[slot])
 
     def _rotate(self) -> None:
         """Carries handed round in a ring: follow them step by step."""
         now = [self.frame.adopt(v) for v in self.init]
         history = [[x] for x in now]
-        fixed = {j: self._rows(v) for j, v in enumerate(self.step.carry) if v.frame not in self.step.slots}
+        fixed = {j: self._rows(v) for j, v in enumerate(self.after) if v.frame not in self.step.slots}
         for k in range(self.count - 1):
             after = []
-            for j, v in enumerate(self.step.carry):
+            for j, v in enumerate(self.after):
                 moved = fixed[j][k] if j in fixed else now[v.frame.slot].reshape(-1)[v.index.reshape(-1)]
                 after.append(moved.reshape(now[j].shape))
             now = after
@@ -240,7 +251,7 @@ class _Lift:
             self.frame.observe(name, shape)
         self.frame.sites.extend([self.site(s) for s in self.step.frame.sites])
         outputs = jax.tree.map(self.output, self.step.outputs, is_leaf=_is_expression)
-        final = [Variable(self.frame, v.plane, self._rows(v)[-1]) for v in self.step.carry]
+        final = [Variable(self.frame, v.plane, self._rows(v)[-1]) for v in self.after]
         return jax.tree.unflatten(self.step.tree, final), outputs
 
 

@@ -297,6 +297,15 @@ def test_data_outside_their_support(kind, y, words):
     fails(DataError, observing(kind), "site 'y'", words, y=np.asarray(y))
 
 
+def test_bad_values_are_counted_located_and_shown():
+    def model(y, v):
+        z = sample("z", Normal(0.0, variance=v))
+        sample("y", Poisson(exp(z)), obs=y)
+
+    y = np.array([[1.0, -4.0, 2.0], [0.0, 1.5, 3.0]])
+    fails(DataError, model, "2 of 6 elements, the first at [0, 1]", "obs=-4.", "mean=0., variance=-2.", y=y, v=-2.0)
+
+
 @pytest.mark.parametrize("kind", ["normal", "poisson", "bernoulli", "categorical"])
 def test_bad_values_inside_a_mask_do_no_harm(kind):
     good, bad, seen = np.array([1.0, 0.0, 2.0]), np.array([1.0, np.nan, -7.5]), np.array([True, False, False])

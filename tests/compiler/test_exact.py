@@ -294,3 +294,9 @@ def test_everything_masked_is_the_prior():
     _close(post.free_energy, 0.0)
     _close(post["z"].mean, np.zeros(5))
     _close(post["z"].variance, 10.0 + 0.1 * np.arange(1, 6))
+
+
+def test_no_data_at_all_is_the_prior():
+    post = ngmp.compile(ngmp_models.mean_precision)(y=np.zeros(0))
+    np.testing.assert_allclose([post["x"].variance, post["tau"].mean, post.free_energy], [25.0, 2.0, 0.0], atol=1e-12)
+    assert bool(post.converged)
