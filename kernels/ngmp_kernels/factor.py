@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .families import AbstractFamily
-from .projection import AbstractRule, expectation, nodes, tangent_projection
+from .projection import AbstractRule, Quadrature, expectation, nodes, tangent_projection
 
 if TYPE_CHECKING:
     Values = Array
@@ -86,7 +86,7 @@ class AbstractProjected(AbstractFactor):
         """
         if len(self.interfaces) == 1:
             return self.log_density
-        raise NotImplementedError(f"{type(self).__name__} must define log_message")
+        return nested_quadrature(self, j, cavities, Quadrature())
 
     def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
         """`eta*_j = grad_mu E_q[l_j] = F^{-1} Cov_q[T, l_j]` at the receiving marginal `q`: the NGMP target."""

@@ -448,3 +448,26 @@ def test_jit_and_dtype(cls, x64):
         return [(factor.project(*args), factor.expected_log_message(*args)) for args in every]
 
     assert {x.dtype for x in jax.tree.leaves(jax.eval_shape(run))} == {jnp.dtype("float32")}
+
+
+def test_a_factor_that_only_states_its_density_has_messages():
+    """Two interfaces and nothing but `log_density`: the default log-message is the nested quadrature."""
+
+    class Plain(AbstractProjected):
+        interfaces = ("r", "tau")
+        families = (families.Gaussian, families.Gamma)
+
+        def log_density(self, r, tau):
+            return NoisePrecision().log_density(r, tau)
+
+        def checks(self):
+            return {}
+
+        def moments(self, r, tau):
+            return -r, 1 / tau
+
+    r = families.Gaussian.from_mean_variance(jnp.array([0.3]), jnp.array([0.5]))
+    tau = families.Gamma.from_concentration_rate(jnp.array([4.0]), jnp.array([3.0]))
+    z = jnp.linspace(0.5, 2.0, 5)[:, None]
+    expected = NoisePrecision().log_message(1, (r, tau))(z)
+    np.testing.assert_allclose(Plain().log_message(1, (r, tau))(z), expected, rtol=1e-5)
