@@ -103,11 +103,6 @@ class GaussianExecutor(abc.ABC):
         """Marginals of all variables and of the requested functionals."""
 
 
-def gather(table: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Local numbers of global positions."""
-    return table[positions]
-
-
 def scale(coefficient: Any) -> Any:
     """A coefficient as a number or array."""
     return 1.0 if coefficient is None else coefficient
