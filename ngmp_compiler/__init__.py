@@ -41,6 +41,8 @@ from ._rules import PVMP as PVMP
 from ._rules import VMP as VMP
 from ._scan import scan as scan
 from ._solve import State as State
+from ._stream import pad as pad
+from ._stream import stream as stream
 
 try:
     __version__ = importlib.metadata.version("ngmp-compiler")

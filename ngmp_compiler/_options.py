@@ -20,6 +20,7 @@ class Options(NamedTuple):
     families: dict[str, Any]
     factorise: list[tuple[str, ...]]
     schedule: list[tuple[str, ...]] | None
+    carry: dict[str, str]
     solver: optax.GradientTransformation
     max_sweeps: int
     tol: float | None

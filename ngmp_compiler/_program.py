@@ -2,54 +2,30 @@
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax.core import Tracer
 
 from ._adaptive import adaptive
+from ._carry import Carry, as_sources, check_carry, next_carry, prior_marginals
 from ._checks import checks, explain
 from ._core import Leaves
-from ._declare import trace
 from ._describe import Description
-from ._emit import Map
 from ._errors import DataError
-from ._factorise import factorise
 from ._implicit import attach
-from ._inputs import Input, wrap
-from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules
+from ._options import Options
+from ._passes import Compiled, Static, build, front, split
 from ._posterior import Posterior, Prediction, runs
 from ._predict import predict
-from ._roll import roll
 from ._rules import NGMP
-from ._schedule import Plan, schedule
-from ._solve import CONVERGED, INVALID, Solver, State
-from ._type import lower
-from ._validate import bind, check_inputs, check_options
-
-
-class _Static(NamedTuple):
-    """What a program is specialised on besides shapes: the tree of its inputs and the values that are not arrays."""
-
-    tree: Any
-    static: tuple[Any, ...]
-
-
-def _is_dynamic(x: Any) -> bool:
-    return isinstance(x, (float, complex, np.ndarray, np.generic, jax.Array, Input))
-
-
-class Compiled(NamedTuple):
-    """All that one specialisation of a program consists of."""
-
-    plan: Plan
-    map: Map
-    solver: Solver
+from ._solve import CONVERGED, INVALID, REASONS, State
+from ._validate import bind, check_options
 
 
 class Program:
@@ -70,34 +46,15 @@ class Program:
         self._step = jax.jit(self._step_impl, static_argnums=0)
         self._posterior = jax.jit(self._posterior_impl, static_argnums=0)
         self._predict = jax.jit(self._predict_impl, static_argnums=(0, 1))
+        self._forecast = jax.jit(self._forecast_impl, static_argnums=(0, 1))
+        self._start = jax.jit(self._start_impl, static_argnums=0)
 
-    # -- inputs -----------------------------------------------------------------------------------------------------
+    def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Static, list[Any]]:
+        return split(bind(self.model, self._signature, args, kwargs))
 
-    def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[_Static, list[Any]]:
-        arguments = bind(self.model, self._signature, args, kwargs)
-        leaves, tree = jax.tree.flatten(arguments)
-        check_inputs(arguments, leaves)
-        static = tuple(None if _is_dynamic(x) else x for x in leaves)
-        return _Static(tree, static), [x for x in leaves if _is_dynamic(x)]
-
-    def _build(self, static: _Static, dynamic: list[Any]) -> Compiled:
-        arrays = [x for x in dynamic if not isinstance(x, (float, complex)) and not getattr(x, "weak_type", False)]
-        floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
-        dtype = jnp.result_type(*floats) if floats else jnp.result_type(float)
-        values = iter(dynamic)
-        leaves = [next(values) if s is None else s for s in static.static]
-        arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
-        rolled = roll(trace(self.model, _spread(self._signature, arguments)))
-        options = self._options
-        groups = lower(rolled, dtype)
-        check_repeats(groups)
-        rules = choose_rules(options, rolled.names, groups)
-        groups = factorise(groups, rules, options.factorise, rolled.names)
-        check_rules(rules, groups)
-        plan = schedule(rolled, groups, dtype)
-        map = Map(plan, rules)
-        tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
-        return Compiled(plan, map, Solver(map, options.solver, options.max_sweeps, tol, choose_blocks(options, map)))
+    def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Compiled:
+        """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
+        return build(front(self.model, self._options, static, dynamic), self._options, carry or {}, seen)
 
     # -- the compiled functions --------------------------------------------------------------------------------------
 
@@ -105,20 +62,23 @@ class Program:
         found = [jnp.any(~check.ok) for check in checks(compiled.plan)]
         return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
-    def _run_impl(self, static: _Static, dynamic: list[Any], init: State | None) -> tuple[Posterior, jax.Array]:
-        compiled = self._build(static, dynamic)
+    def _run_impl(
+        self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | None
+    ) -> tuple[Posterior, jax.Array]:
+        compiled = self._build(static, dynamic, carry)
         invalid = self._violations(compiled)
         if not compiled.map.projected:
             return self._finish(compiled, compiled.solver.init({}), invalid), invalid
         # The iteration is not differentiated; the fixed point is.
-        frozen = self._build(static, jax.lax.stop_gradient(dynamic))
+        inputs = (dynamic, carry)
+        frozen = self._build(static, *jax.lax.stop_gradient(inputs))
         start = frozen.map.initial() if init is None else jax.lax.stop_gradient(init.leaves)
         state = frozen.solver.run(frozen.solver.init(start))
 
-        def target(leaves: Leaves, dynamic: list[Any]) -> Leaves:
-            return self._build(static, dynamic).map.evaluate(leaves).target
+        def target(leaves: Leaves, inputs: Any) -> Leaves:
+            return self._build(static, *inputs).map.evaluate(leaves).target
 
-        state = eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, dynamic))
+        state = eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, inputs))
         return self._finish(compiled, state, invalid), invalid
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
@@ -147,26 +107,38 @@ class Program:
             marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours
         )
 
-    def _init_impl(self, static: _Static, dynamic: list[Any]) -> State:
+    def _init_impl(self, static: Static, dynamic: list[Any]) -> State:
         compiled = self._build(static, dynamic)
         return compiled.solver.init(compiled.map.initial())
 
-    def _step_impl(self, static: _Static, dynamic: list[Any], state: State) -> State:
+    def _step_impl(self, static: Static, dynamic: list[Any], state: State) -> State:
         return self._build(static, dynamic).solver.sweep(state)
 
-    def _posterior_impl(self, static: _Static, dynamic: list[Any], state: State) -> tuple[Posterior, jax.Array]:
+    def _posterior_impl(self, static: Static, dynamic: list[Any], state: State) -> tuple[Posterior, jax.Array]:
         compiled = self._build(static, dynamic)
         invalid = self._violations(compiled)
         return self._finish(compiled, state, invalid), invalid
 
-    def _predict_impl(self, static: _Static, site: str, dynamic: list[Any], state: State) -> Prediction:
+    def _predict_impl(self, static: Static, site: str, dynamic: list[Any], state: State) -> Prediction:
         return predict(self._build(static, dynamic).map, site, state.leaves)
 
-    def _checked(self, static: _Static, dynamic: list[Any], invalid: jax.Array) -> None:
+    def _start_impl(self, static: Static, dynamic: list[Any]) -> Carry:
+        rolled, groups, _ = front(self.model, self._options, static, dynamic)
+        return prior_marginals(self._options.carry, groups, rolled.names)
+
+    def _forecast_impl(
+        self, static: Static, site: str, dynamic: list[Any], carry: Carry
+    ) -> tuple[Prediction, jax.Array]:
+        compiled = self._build(static, dynamic, carry, seen=False)
+        # Levels between the carried variables and the site may have messages of their own to agree on.
+        state = compiled.solver.run(compiled.solver.init(compiled.map.initial()))
+        return predict(compiled.map, site, state.leaves), compiled.solver.status(state)
+
+    def _checked(self, static: Static, dynamic: list[Any], invalid: jax.Array, carry: Carry | None = None) -> None:
         if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
             return
         # Rare: find out what is wrong by tracing once more.
-        raise DataError(explain(lambda values: self._build(static, values).plan, dynamic))
+        raise DataError(explain(lambda values: self._build(static, values, carry).plan, dynamic))
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 
@@ -178,7 +150,7 @@ class Program:
             init: a `State` to start from (`post.state`), instead of the automatic initialisation.
         """
         static, dynamic = self._split(args, kwargs)
-        post, invalid = self._run(static, dynamic, init)
+        post, invalid = self._run(static, dynamic, None, init)
         self._checked(static, dynamic, invalid)
         return post
 
@@ -197,39 +169,72 @@ class Program:
         self._checked(static, dynamic, invalid)
         return post
 
-    def predict(self, post: Posterior, site: str, *args: Any, **kwargs: Any) -> Prediction:
-        """Predictive distribution of an observed site, also where it was masked, under the posterior's marginals."""
+    def predict(self, given: Posterior | Carry, site: str, *args: Any, **kwargs: Any) -> Prediction:
+        """Predictive distribution of an observed site.
+
+        Args:
+            given: a posterior, together with the inputs it was computed from: predicts the elements of the site, also
+                the masked ones. Or marginals by name, such as `{"v": post["v"], "w": post["w"]}` or the carry of a
+                filter, together with any other inputs: the marginals take the place of priors, and the data of the
+                inputs are not learned from, only scored.
+            site: its name.
+        """
         static, dynamic = self._split(args, kwargs)
-        return self._predict(static, site, dynamic, post.state)
+        if isinstance(given, Posterior):
+            return self._predict(static, site, dynamic, given.state)
+        if not isinstance(given, dict):
+            works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"
+            raise TypeError(f"predict was given a {type(given).__name__}; {works}")
+        prediction, status = self._forecast(static, site, dynamic, given)
+        if not isinstance(status, Tracer) and status != CONVERGED:
+            warnings.warn(f"prediction of '{site}': {REASONS[int(status)]}", stacklevel=2)
+        return prediction
+
+    def start(self, *args: Any, **kwargs: Any) -> Carry:
+        """The first carry of a filter: the declared priors of the variables that `carry=` names."""
+        self._needs_carry()
+        return self._start(*self._split(args, kwargs))
+
+    def update(self, carry: Carry, batch: dict[str, Any]) -> tuple[Carry, Posterior]:
+        """One step of a filter: run on a batch with the marginals of `carry` as priors. Pure.
+
+        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches.
+
+        Args:
+            carry: marginals by name, from `start` or the update before.
+            batch: inputs of the model function by name.
+
+        Returns:
+            The next carry and the posterior of the batch.
+        """
+        self._needs_carry()
+        static, dynamic = self._split((), batch)
+        check_carry(self._options.carry, carry)
+        post, invalid = self._run(static, dynamic, carry, None)
+        self._checked(static, dynamic, invalid, carry)
+        return next_carry(self._options.carry, post.marginals), post
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """What `carry=` named: the variable whose marginal becomes the next prior of each name."""
+        return dict(self._options.carry)
+
+    def _needs_carry(self) -> None:
+        if not self._options.carry:
+            raise ValueError("this program carries nothing: say what with ngmp.compile(..., carry=('v', 'w'))")
 
     def lower(self, *args: Any, **kwargs: Any) -> Description:
         """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""
-        leaves, tree = jax.tree.flatten(bind(self.model, self._signature, args, kwargs))
-        dynamic = [_is_dynamic(x) or isinstance(x, jax.ShapeDtypeStruct) for x in leaves]
-        static = _Static(tree, tuple(None if d else x for d, x in zip(dynamic, leaves, strict=True)))
+        static, dynamic = self._split(args, kwargs)
         built: list[Compiled] = []
 
-        def build(values: list[Any]) -> int:
+        def once(values: list[Any]) -> int:
             built.append(self._build(static, values))
             built[-1].map.initial()
             return 0
 
-        jax.eval_shape(build, [x for d, x in zip(dynamic, leaves, strict=True) if d])
+        jax.eval_shape(once, dynamic)
         return Description(built[0].plan, built[0].map, built[0].solver, getattr(self.model, "__name__", "model"))
-
-
-def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Undo the nesting of **kwargs in bound arguments."""
-    out = {}
-    for name, value in arguments.items():
-        kind = signature.parameters[name].kind
-        if kind is inspect.Parameter.VAR_KEYWORD:
-            out.update(value)
-        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
-            raise TypeError(f"model argument '{name}' must be usable by name; *args are not supported")
-        else:
-            out[name] = value
-    return out
 
 
 def compile(
@@ -240,6 +245,7 @@ def compile(
     families: dict[str, Any] | None = None,
     factorise: list[str | tuple[Any, ...]] | None = None,
     schedule: list[str | tuple[str, ...]] | None = None,
+    carry: Any = None,
     solver: optax.GradientTransformation | None = None,
     max_sweeps: int = 500,
     tol: float | None = None,
@@ -256,6 +262,8 @@ def compile(
             (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
+        carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
+            dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
         max_sweeps: give up, and say so, after this many sweeps.
         tol: relative residual at which a run has converged; by default 1e-8 in float64, 1e-4 in float32.
@@ -270,7 +278,7 @@ def compile(
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
     options = Options(
-        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, solver or adaptive(),
-        int(max_sweeps), tol,
+        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks,
+        as_sources(carry), solver or adaptive(), int(max_sweeps), tol,
     )  # fmt: skip
     return Program(model, options)

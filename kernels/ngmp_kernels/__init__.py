@@ -37,6 +37,7 @@ from .gamma import Gamma as Gamma
 from .generic import ConstantFactor as ConstantFactor
 from .generic import GenericDensity as GenericDensity
 from .generic import GenericFactor as GenericFactor
+from .given import Given as Given
 from .mv_normal import MvNormal as MvNormal
 from .negative_binomial import NegativeBinomial as NegativeBinomial
 from .normal import Normal as Normal

@@ -24,6 +24,7 @@ from ngmp_kernels.categorical import CategoricalEmission, CategoricalPrior, Cate
 from ngmp_kernels.dirichlet import DirichletPrior
 from ngmp_kernels.gamma import GammaPrior
 from ngmp_kernels.generic import ConstantFactor, GenericFactor
+from ngmp_kernels.given import Given
 from ngmp_kernels.mv_normal import MvNormalNoise
 from ngmp_kernels.negative_binomial import NegativeBinomialLog
 from ngmp_kernels.normal import NormalLogPrecision, NormalNoise, NormalPrecision
@@ -31,7 +32,7 @@ from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
 from ngmp_kernels.poisson import PoissonLog, PoissonRate
 from ngmp_kernels.student_t import StudentTNoise
 
-FACTORS = dict.fromkeys([*registered_factors(), GenericFactor])
+FACTORS = dict.fromkeys([*registered_factors(), GenericFactor, Given])
 PROJECTED = [c for c in FACTORS if issubclass(c, AbstractProjected)]
 CONJUGATE = [c for c in FACTORS if issubclass(c, AbstractConjugate)]
 EDGES = [(c, j) for c in PROJECTED for j in range(2 if c in (NoisePrecision, NoiseLogPrecision, GenericFactor) else 1)]
@@ -169,6 +170,7 @@ BAD = {
     NormalLogPrecision: {"out": [np.nan], "mean": [np.inf]},
     NoisePrecision: {},
     NoiseLogPrecision: {},
+    Given: {},  # improper carries: tests/compiler/test_filtering.py
     MvNormalNoise: {"log_det": [np.nan, np.inf]},
     GammaPrior: {"concentration": [0.0, -1.0], "rate": [0.0, np.nan, np.inf]},
     BetaPrior: {"a": [0.0, np.nan], "b": [-1.0]},

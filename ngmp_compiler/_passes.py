@@ -1,0 +1,96 @@
+"""The passes in order: from the inputs of a model to the map and solver of one specialisation of it."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ._carry import Carry, check_sources, replace_priors, unobserved
+from ._declare import trace
+from ._emit import Map
+from ._factorise import factorise
+from ._inputs import Input, wrap
+from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules
+from ._roll import Rolled, roll
+from ._schedule import Plan, schedule
+from ._solve import Solver
+from ._type import FactorGroup, lower
+from ._validate import check_inputs
+
+_DYNAMIC = (float, complex, np.ndarray, np.generic, jax.Array, Input, jax.ShapeDtypeStruct)
+
+
+class Static(NamedTuple):
+    """What a program is specialised on besides shapes: the tree of its inputs and the values that are not arrays."""
+
+    tree: Any
+    static: tuple[Any, ...]
+
+
+class Front(NamedTuple):
+    """A model declared, rolled and typed."""
+
+    rolled: Rolled
+    groups: list[FactorGroup]
+    dtype: Any
+
+
+class Compiled(NamedTuple):
+    """All that one specialisation of a program consists of."""
+
+    plan: Plan
+    map: Map
+    solver: Solver
+
+
+def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
+    """The inputs of a model, by name, as what is static and a list of what is traced."""
+    leaves, tree = jax.tree.flatten(arguments)
+    check_inputs(arguments, leaves)
+    static = tuple(None if isinstance(x, _DYNAMIC) else x for x in leaves)
+    return Static(tree, static), [x for x in leaves if isinstance(x, _DYNAMIC)]
+
+
+def front(model: Callable, options: Options, static: Static, dynamic: list[Any]) -> Front:
+    """Declare, roll, type."""
+    arrays = [x for x in dynamic if not isinstance(x, (float, complex)) and not getattr(x, "weak_type", False)]
+    floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
+    dtype = jnp.result_type(*floats) if floats else jnp.result_type(float)
+    values = iter(dynamic)
+    leaves = [next(values) if s is None else s for s in static.static]
+    arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
+    rolled = roll(trace(model, _spread(inspect.signature(model), arguments)))
+    check_sources(options.carry, rolled.names)
+    return Front(rolled, lower(rolled, dtype), dtype)
+
+
+def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Compiled:
+    """Factorise, schedule, emit; with `carry` in place of priors, and without data that are not to be seen."""
+    rolled, groups, dtype = typed
+    groups = replace_priors(groups, carry, rolled.names, dtype)
+    groups = groups if seen else unobserved(groups)
+    check_repeats(groups)
+    rules = choose_rules(options, rolled.names, groups)
+    groups = factorise(groups, rules, options.factorise, rolled.names)
+    check_rules(rules, groups)
+    plan = schedule(rolled, groups, dtype)
+    map = Map(plan, rules)
+    tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
+    return Compiled(plan, map, Solver(map, options.solver, options.max_sweeps, tol, choose_blocks(options, map)))
+
+
+def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Undo the nesting of **kwargs in bound arguments."""
+    out = {}
+    for name, value in arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            out.update(value)
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise TypeError(f"model argument '{name}' must be usable by name; *args are not supported")
+        else:
+            out[name] = value
+    return out
