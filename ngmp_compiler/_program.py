@@ -69,16 +69,17 @@ class Program:
         invalid = self._violations(compiled)
         if not compiled.map.projected:
             return self._finish(compiled, compiled.solver.init({}), invalid), invalid
-        # The iteration is not differentiated; the fixed point is.
-        inputs = (dynamic, carry)
-        frozen = self._build(static, *jax.lax.stop_gradient(inputs))
-        start = frozen.map.initial() if init is None else jax.lax.stop_gradient(init.leaves)
-        state = frozen.solver.run(frozen.solver.init(start))
+        # The iteration is not differentiated; the fixed point is. All that the loop closes over is made an argument of
+        # it, so that derivatives can be stopped there without declaring the model once more.
+        start = compiled.map.initial() if init is None else init.leaves
+        start = compiled.solver.init(jax.lax.stop_gradient(start))
+        iterate, closed_over = jax.closure_convert(compiled.solver.run, start)
+        state = iterate(start, *jax.lax.stop_gradient(closed_over))
 
         def target(leaves: Leaves, inputs: Any) -> Leaves:
             return self._build(static, *inputs).map.evaluate(leaves).target
 
-        state = eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, inputs))
+        state = eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, (dynamic, carry)))
         return self._finish(compiled, state, invalid), invalid
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
@@ -104,8 +105,9 @@ class Program:
         energy = map.free_energy(state.leaves, result)
         neighbours = runs(plan.names, result.neighbours)
         return Posterior(
-            marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours
-        )
+            marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
+            result.jitter,
+        )  # fmt: skip
 
     def _init_impl(self, static: Static, dynamic: list[Any]) -> State:
         compiled = self._build(static, dynamic)
