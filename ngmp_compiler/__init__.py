@@ -10,6 +10,7 @@ from ngmp_kernels import Delta as Delta
 from ngmp_kernels import Dirichlet as Dirichlet
 from ngmp_kernels import Gamma as Gamma
 from ngmp_kernels import GaussHermite as GaussHermite
+from ngmp_kernels import InverseGamma as InverseGamma
 from ngmp_kernels import LogTrapezoid as LogTrapezoid
 from ngmp_kernels import MvNormal as MvNormal
 from ngmp_kernels import NegativeBinomial as NegativeBinomial
@@ -18,16 +19,20 @@ from ngmp_kernels import Poisson as Poisson
 from ngmp_kernels import Quadrature as Quadrature
 from ngmp_kernels import StudentT as StudentT
 from ngmp_kernels import Unscented as Unscented
+from ngmp_kernels import Wishart as Wishart
 from ngmp_kernels import families as families
 
 from ._adaptive import adaptive as adaptive
+from ._declare import apply as apply
 from ._declare import factor as factor
 from ._declare import sample as sample
 from ._declare import scope as scope
 from ._errors import DataError as DataError
 from ._errors import ModelError as ModelError
+from ._expressions import broadcast_to as broadcast_to
 from ._expressions import dot as dot
 from ._expressions import exp as exp
+from ._expressions import log as log
 from ._expressions import take as take
 from ._posterior import Posterior as Posterior
 from ._posterior import Prediction as Prediction
@@ -43,6 +48,7 @@ from ._scan import scan as scan
 from ._solve import State as State
 from ._stream import pad as pad
 from ._stream import stream as stream
+from ._transport import vector_transport as vector_transport
 
 try:
     __version__ = importlib.metadata.version("ngmp-compiler")

@@ -6,7 +6,7 @@ import numpy as np
 
 from ngmp_kernels.families import Categorical
 
-from ._expressions import Affine, Exp, Take, Variable
+from ._expressions import Affine, Exp, Product, Take, Variable
 from ._frame import Frame, frames, refuse, report
 from ._inputs import Input, as_constant
 
@@ -19,12 +19,14 @@ def site_name(frame: Frame, call: str, name: Any) -> str:
 
 
 def batch_shape_of(value: Any, event_ndim: int | None) -> tuple[int, ...]:
+    if type(value) is float:
+        return ()
     if isinstance(value, (Variable, Affine)):
         return value.batch_shape
     if isinstance(value, Exp):
         return value.inner.batch_shape
     if isinstance(value, Take):
-        return value.index.batch_shape
+        return np.broadcast_shapes(*(i.batch_shape for i in value.indices))
     shape = value.shape if isinstance(value, Input) else np.shape(value)
     return () if event_ndim is None else shape[: max(len(shape) - event_ndim, 0)]
 
@@ -35,21 +37,23 @@ def event_shape_of(name: str, distribution: Any) -> tuple[int, ...]:
         return ()
     for argument, value in distribution.arguments.items():
         if isinstance(value, Take):
-            return np.shape(value.table)[-1:]
+            return value.table[0].plane.event_shape if value.random else np.shape(value.table)[-1:]
         if isinstance(value, (Variable, Affine)):
             plane_shape = value.plane.event_shape if isinstance(value, Variable) else value.event_shape
             if plane_shape:
                 return plane_shape
         elif distribution.event_ndims.get(argument) != 0 and not isinstance(value, Exp) and np.ndim(value):
-            return np.shape(value)[-1:]
+            return np.shape(value)[-distribution.family.event_ndim :]
     vectors = [k for k, ndim in distribution.event_ndims.items() if ndim and k in distribution.arguments]
-    given = f"no argument of {type(distribution).__name__} tells the length of the outcome"
+    given = f"no argument of {distribution.label} tells the length of the outcome"
     refuse(name, None, given, f"give {' or '.join(vectors)} as a vector")
 
 
 def common_batch_shape(name: str, distribution: Any, arguments: dict[str, Any]) -> tuple[int, ...] | None:
     """The common batch shape of the arguments; None, with a report, if there is none."""
     shapes = {k: batch_shape_of(v, distribution.event_ndims.get(k, 0)) for k, v in arguments.items()}
+    if not any(shapes.values()):  # by far the most common in loops
+        return ()
     try:
         return np.broadcast_shapes(*shapes.values())
     except ValueError:
@@ -62,6 +66,8 @@ def common_batch_shape(name: str, distribution: Any, arguments: dict[str, Any]) 
 def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
     """The arguments of a distribution, checked to be numbers, arrays or expressions; lists become arrays."""
     arguments = distribution.arguments
+    if any(type(value) is Product for value in arguments.values()):
+        arguments = distribution.arguments = _without_products(name, distribution)
     for argument, value in arguments.items():
         if type(value) is float:
             continue
@@ -76,11 +82,28 @@ def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
             if isinstance(variable.frame, Frame) and variable.frame not in frames:
                 given = f"a variable of another model, or of the body of an ngmp.scan that has ended: {variable!r}"
                 refuse(name, f"argument {argument}", given, "a scan returns its variables as carry and outputs")
-        if isinstance(constant, Take) and np.ndim(constant.table) != 1 + (distribution.event_ndims.get(argument) or 0):
-            rows = np.shape(constant.table)[0]
-            given = f"take from a table of shape {np.shape(constant.table)}"
-            report(name, given, f"the table needs {rows} rows, each a value of {argument}", f"argument {argument}")
+        if isinstance(constant, Take) and not constant.random:
+            axes, event = len(constant.indices), distribution.event_ndims.get(argument) or 0
+            shape = np.shape(constant.table)
+            if len(shape) != axes + event:
+                rows = " x ".join(map(str, shape[:axes]))
+                works = f"the table needs {rows} rows, each a value of {argument}"
+                report(name, f"take from a table of shape {shape}", works, f"argument {argument}")
     return arguments
+
+
+def _without_products(name: str, distribution: Any) -> dict[str, Any]:
+    """The arguments with a mean `left * right + rest` in its three parts."""
+    out = {}
+    for argument, value in distribution.arguments.items():
+        if type(value) is not Product:
+            out[argument] = value
+        elif argument == "mean" and any("left" in s.arguments for s in distribution.signatures):
+            out |= {"mean": value.rest, "left": value.left, "right": value.right}
+        else:
+            given = f"{type(distribution).__name__} was given a product of two random variables"
+            refuse(name, f"argument {argument}", given, "a product may be (part of) the mean of a scalar Normal")
+    return out
 
 
 def variables_of(value: Any) -> tuple[Variable, ...]:
@@ -90,7 +113,9 @@ def variables_of(value: Any) -> tuple[Variable, ...]:
         return tuple(t.variable for t in value.terms)
     if isinstance(value, Exp):
         return variables_of(value.inner)
-    return (value.index,) if isinstance(value, Take) else ()
+    if isinstance(value, Take):
+        return (*value.indices, *(v for entry in (value.table if value.random else ()) for v in variables_of(entry)))
+    return ()
 
 
 def checked_mask(name: str, mask: Any, batch_shape: tuple[int, ...] | None, observed: bool) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from ngmp_kernels import Given
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
-from ._errors import ModelError, Problem
+from ._errors import ModelError, Problem, listed
 from ._expressions import Plane
 from ._type import FactorGroup, Functional, PlaneEdge
 
@@ -41,7 +41,7 @@ def check_sources(sources: dict[str, str], names: Names) -> None:
     problems = []
     for name, source in sources.items():
         for unknown in {n for n in (name, source) if n not in names}:
-            problems.append(Problem(unknown, None, "carry= names no variable", f"there are {sorted(names)}"))
+            problems.append(Problem(unknown, None, "carry= names no variable", f"there are {listed(names)}"))
         if name == source or name not in names or source not in names:
             continue
         (plane, at), (other, run) = names[name], names[source]
@@ -62,7 +62,7 @@ def check_carry(sources: dict[str, str], carry: Any) -> None:
 def _prior(name: str, groups: list[FactorGroup], names: Names) -> int | Problem:
     """The one group that is the prior of a name."""
     if name not in names:
-        return Problem(name, None, "carry names no variable", f"there are {sorted(names)}")
+        return Problem(name, None, "carry names no variable", f"there are {listed(names)}")
     own = [g for g, group in enumerate(groups) if group.given.name == name]
     edges = [e for g in own for e in groups[g].edges if e is not None]
     works = "carry variables declared once, with constant parameters; the start of a chain rather than its steps"

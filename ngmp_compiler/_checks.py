@@ -26,7 +26,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, Exp):
         return _finite(value.inner)
     if isinstance(value, Take):
-        return _finite(value.table)
+        return None if value.random else _finite(value.table)
     if isinstance(value, Affine):
         parts = [_finite(t.coefficient) for t in value.terms] + [_finite(value.offset)]
         parts = [p for p in parts if p is not None]

@@ -1,10 +1,31 @@
 """Connected components of the coupled variables of a graph, and the shapes among them that have fast executors."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+
+class Nodes:
+    """One numbering for the variables of several planes."""
+
+    def __init__(self, planes: dict[Any, int], wanted: list[Any]):
+        self.planes = wanted
+        self.offset, total = {}, 0
+        for plane in wanted:
+            self.offset[plane] = total
+            total += planes[plane]
+        self.size = total
+        self.bounds = np.asarray([self.offset[p] for p in wanted] + [total])
+
+    def plane_of(self, nodes: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.bounds, nodes, side="right") - 1
+
+    def split(self, nodes: np.ndarray) -> dict[Any, np.ndarray]:
+        """Positions by plane."""
+        which = self.plane_of(nodes)
+        return {p: nodes[which == i] - self.offset[p] for i, p in enumerate(self.planes) if (which == i).any()}
 
 
 class Components(NamedTuple):
@@ -30,12 +51,35 @@ def components(size: int, pairs: np.ndarray) -> Components:
     return Components(label, count, edges, ties, degree)
 
 
+def private_nodes(
+    nodes: Nodes, functionals: list[Any], touched: list[np.ndarray], anchored: np.ndarray
+) -> np.ndarray:
+    """Scalars that one functional of three or more variables ties to others, and no other functional does.
+
+    They must be `anchored` and stand in the same places of all its rows, each in one; then they can be integrated out
+    of it together.
+    """
+    count = np.zeros(nodes.size, int)  # in how many places of functionals of several variables
+    for t in touched:
+        if len(t) > 1:
+            count += np.bincount(t.reshape(-1), minlength=nodes.size)
+    private = np.zeros(nodes.size, bool)
+    for f, t in zip(functionals, touched, strict=True):
+        if len(t) < 3 or f.width is not None:
+            continue
+        for link, at in zip(f.links, t, strict=True):
+            if not link.plane.event_shape and (count[at] == 1).all() and anchored[at].all():
+                private[at] = True
+    return private
+
+
 class Shape(NamedTuple):
     """A component: its nodes, and the order along its path if it is one, or its hub if it is a star."""
 
     nodes: np.ndarray
     path: np.ndarray | None
     hub: int | None
+    tree: bool = False  # no cycles, every pair tied once
 
 
 def shapes(found: Components) -> list[Shape]:
@@ -57,7 +101,7 @@ def shapes(found: Components) -> list[Shape]:
         tree = tied[c] == size[c] - 1 and not repeated[c]
         path = _path(nodes, edges, found.degree) if tree and top[c] <= 2 else None
         hub = int(nodes[found.degree[nodes].argmax()]) if tree and top[c] == size[c] - 1 else None
-        out.append(Shape(nodes, path, hub))
+        out.append(Shape(nodes, path, hub, bool(tree)))
     return out
 
 

@@ -1,16 +1,19 @@
 """The conjugate core as a function: leaves in, marginals of every interface and the log-partition out."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ._expressions import Plane
 from ._schedule import Plan
-from ._type import FactorGroup, Functional, PairEdge, PlaneEdge
+from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
+from .executors import Solution
 
 Leaves = dict[str, AbstractFamily]
 
@@ -33,8 +36,11 @@ class CoreResult(NamedTuple):
     proper: Bool[Array, ""]
     edges: Leaves
     planes: dict[Plane, AbstractFamily]
-    functionals: dict[int, Gaussian]
+    functionals: dict[int, Gaussian | MvGaussian]
     neighbours: list  # of chains: (plane, order, covariance of neighbours)
+    jitter: Float[Array, ""]  # the largest that a Cholesky factor needed, relative to the diagonal
+    tables: dict[int, Categorical]  # joint marginals of table interfaces by group, over the cells of the table
+    settled: Bool[Array, ""]  # whether the approximate executors have converged
 
 
 class Core:
@@ -54,6 +60,10 @@ class Core:
                 self.constant += jnp.sum(masked(group, jnp.asarray(values)))
             elif group.conjugate:
                 self._add_fixed(g, group)
+        still = [self.fixed.get((g, j)) for g, j, _ in plan.functionals]
+        if plan.sums is not None:  # what is left of a sum moves whenever a private variable does
+            still = [None if f in plan.sums.functionals else leaf for f, leaf in enumerate(still)]
+        self.prepared = [executor.prepare(still, dtype) for executor in plan.gaussian]
 
     def _add_fixed(self, g: int, group: FactorGroup) -> None:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
@@ -64,7 +74,7 @@ class Core:
             self.fixed[g, 0] = message
         elif isinstance(edge, PlaneEdge):
             self.totals[edge.plane] += jax.tree.map(edge.index.add, message)
-        elif isinstance(edge, PairEdge):
+        elif isinstance(edge, TableEdge):
             shared = group.mask is None
             self.tables[g] = group.factor.message()[0].eta1 if shared else message.eta1  # type: ignore[attr-defined]
 
@@ -76,26 +86,28 @@ class Core:
             key = plan.groups[g].key(j)
             stacked.append(leaves[key] if key in leaves else self.fixed[g, j])
             wanted |= {f} if key in leaves else set()
-        log_partition, proper = self.constant, jnp.asarray(True)
+        log_partition, proper, jitter = self.constant, jnp.asarray(True), jnp.zeros((), plan.dtype)
         planes: dict[Plane, AbstractFamily] = {}
         parts: dict[Plane, list] = {}
         functional_parts: dict[int, list] = {}
         neighbours = []
-        for executor in plan.gaussian:
-            solution = executor.solve(stacked, frozenset(wanted if requested is None else requested))
+        wanted = frozenset(wanted if requested is None else requested)
+        for solution in self._gaussian(stacked, wanted):
             log_partition += solution.log_partition
             proper &= solution.proper
+            jitter = jnp.maximum(jitter, solution.jitter)
             neighbours += [solution.neighbours] if solution.neighbours is not None else []
             for plane, part in solution.marginals.items():
                 parts.setdefault(plane, []).append(part)
             for f, part in solution.functionals.items():
                 functional_parts.setdefault(f, []).append(part)
         for plane, found in parts.items():
-            make = MvGaussian.from_mean_covariance if plane.event_shape else Gaussian.from_mean_variance
-            planes[plane] = make(*_assemble(plan.planes[plane], found))
+            flat = [(where, *jax.tree.leaves(q)) for where, q in found]
+            merged = _assemble(plan.planes[plane], flat)
+            planes[plane] = jax.tree.unflatten(jax.tree.structure(found[0][1]), merged)
         totals = self._totals(leaves)
         functionals = {
-            f: Gaussian.from_mean_variance(*_assemble(plan.functionals[f][2].n, found))
+            f: _gaussian(plan.functionals[f][2].width)(*_assemble(plan.functionals[f][2].n, found))
             for f, found in functional_parts.items()
         }
         for plane, total in totals.items():
@@ -104,9 +116,9 @@ class Core:
             planes[plane] = total
             log_partition += jnp.sum(total.log_partition())
             proper &= jnp.all(total.is_proper())
-        if plan.discrete:
-            log_partition += self._discrete(totals, planes)
-        edges = {}
+        discrete, tables, settled = self._discrete(totals, leaves, planes)
+        log_partition += discrete
+        edges: Leaves = {plan.groups[g].key(0): q for g, q in tables.items() if plan.groups[g].key(0) in leaves}
         for group in plan.groups:
             for j, edge in enumerate(group.edges):
                 if group.key(j) in leaves and isinstance(edge, PlaneEdge):
@@ -115,7 +127,22 @@ class Core:
             g, j, _ = plan.functionals[f]
             edges[plan.groups[g].key(j)] = q
         proper &= jnp.isfinite(log_partition)
-        return CoreResult(log_partition, proper, edges, planes, functionals, neighbours)
+        return CoreResult(log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled)
+
+    def _gaussian(self, leaves: list[AbstractFamily], wanted: frozenset[int]) -> list[Solution]:
+        """The solutions of the Gaussian executors; sums are reduced before and expanded after them."""
+        executors, sums = list(zip(self.plan.gaussian, self.prepared, strict=True)), self.plan.sums
+        if sums is None:
+            return [executor.solve(prepared, leaves, wanted) for executor, prepared in executors]
+        reduced = sums.reduce(leaves)
+        found = [executor.solve(p, reduced.leaves, wanted | sums.functionals) for executor, p in executors]
+        rests = {}
+        for f in sums.functionals:
+            parts = [s.functionals.pop(f) for s in found if f in s.functionals]
+            if parts:
+                mean, variance = _assemble(self.plan.functionals[f][2].n, parts)
+                rests[f] = (mean, variance)
+        return [*found, sums.expand(reduced, rests, wanted)]
 
     def _totals(self, leaves: Leaves) -> dict[Plane, AbstractFamily]:
         totals = dict(self.totals)
@@ -125,18 +152,43 @@ class Core:
                     totals[edge.plane] += jax.tree.map(edge.index.add, leaves[group.key(j)])
         return totals
 
-    def _discrete(self, totals: dict[Plane, AbstractFamily], planes: dict[Plane, AbstractFamily]) -> Array:
+    def _discrete(
+        self, totals: dict[Plane, AbstractFamily], leaves: Leaves, planes: dict[Plane, AbstractFamily]
+    ) -> tuple[Array, dict[int, Categorical], Array]:
+        """Fill `planes`; the log-partition, joint marginals of tables with several variables, and `settled`."""
         unary = {p: t.eta1 for p, t in totals.items() if p.family is Categorical}  # type: ignore[attr-defined]
-        log_partition = jnp.zeros((), self.plan.dtype)
+        tables, wanted = dict(self.tables), set()
+        for g, group in enumerate(self.plan.groups):
+            if group.edges and isinstance(edge := group.edges[0], TableEdge):
+                wanted |= {g} if group.observed or not group.conjugate else set()
+                if group.key(0) in leaves:
+                    tables[g] = leaves[group.key(0)].eta1.reshape(group.n, *edge.shape)  # type: ignore[attr-defined]
+        log_partition, settled = jnp.zeros((), self.plan.dtype), jnp.asarray(True)
         parts: dict[Plane, list] = {}
+        table_parts: dict[int, list] = {}
         for executor in self.plan.discrete:
-            solution = executor.solve(unary, self.tables)
+            solution = executor.solve(unary, tables, frozenset(wanted))
             log_partition += solution.log_partition
-            for plane, part in solution.marginals.items():
-                parts.setdefault(plane, []).append(part)
+            settled &= True if solution.settled is None else solution.settled
+            for plane, found in solution.marginals.items():
+                parts.setdefault(plane, []).extend(found)
+            for g, found in solution.tables.items():
+                table_parts.setdefault(g, []).extend(found)
         for plane, found in parts.items():
-            planes[plane] = Categorical(*_assemble(self.plan.planes[plane], found))
-        return log_partition
+            planes[plane] = Categorical(*_assemble(self.plan.planes[plane], [_joined(found)]))
+        merged = {g: _assemble(self.plan.groups[g].n, [_joined(found)])[0] for g, found in table_parts.items()}
+        return log_partition, {g: Categorical(x.reshape(x.shape[0], -1)) for g, x in merged.items()}, settled
+
+
+def _gaussian(width: int | None) -> Callable[..., Gaussian | MvGaussian]:
+    return Gaussian.from_mean_variance if width is None else MvGaussian.from_mean_covariance
+
+
+def _joined(parts: list) -> tuple:
+    """Parts (positions, array) as one, so that they are put in place by one operation."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([where for where, _ in parts]), jnp.concatenate([x for _, x in parts])
 
 
 def _assemble(n: int, parts: list) -> list[Array]:

@@ -5,12 +5,13 @@ its own for the body of the loop and lifts what was recorded there by one axis.
 """
 
 import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
-from ngmp_kernels import GenericDensity
+from ngmp_kernels import Deterministic, GenericDensity
 
 from ._arguments import (
     checked_arguments,
@@ -28,6 +29,8 @@ from ._frame import Node, refuse
 from ._frame import Site as Site
 from ._frame import current_frame as current_frame
 from ._frame import recording as recording
+from ._gates import gates
+from ._inputs import unwrap
 
 
 class Graph(NamedTuple):
@@ -66,11 +69,13 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     name = site_name(frame, "ngmp.sample(name, distribution)", name)
     if not hasattr(distribution, "signatures"):
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
-    arguments = checked_arguments(name, distribution)
+    checked_arguments(name, distribution)
+    every = gates(name, distribution, obs is None)  # one for each class of a selector
+    distribution, arguments = every[0], checked_arguments(name, every[0])
     if obs is None:
         checked_mask(name, mask, None, False)
         if distribution.family is None:
-            given = f"{type(distribution).__name__} has no family for a latent outcome"
+            given = f"{distribution.label} has no family for a latent outcome"
             refuse(name, None, given, "it can only be observed: give obs=")
         batch = common_batch_shape(name, distribution, arguments)
         plane = Plane(distribution.family, event_shape_of(name, distribution))
@@ -85,7 +90,8 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         if batch is None:
             return obs
         frame.observe(name, batch)
-    frame.sites.append(Site(name, distribution, {"out": out, **arguments}, mask, batch, obs is not None))
+    for each in every:
+        frame.sites.append(Site(name, each, {"out": out, **each.arguments}, mask, batch, obs is not None))
     return out
 
 
@@ -105,9 +111,36 @@ def factor(name: str, log_density: Callable, *arguments: Any) -> None:
     density = GenericDensity(log_density, arguments)
     if not any(variables_of(v) for v in checked_arguments(name, density).values()):
         refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
-    batch = common_batch_shape(name, density, density.arguments)
+    every = gates(name, density, True)
+    batch = common_batch_shape(name, every[0], every[0].arguments)
     if batch is not None:
-        frame.sites.append(Site(name, density, dict(density.arguments), None, batch, False))
+        frame.sites.extend(Site(name, each, dict(each.arguments), None, batch, False) for each in every)
+
+
+def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) -> Any:
+    """The variable `function(x)`: a deterministic node.
+
+    Args:
+        function: a smooth function of scalars, written with `jax.numpy`.
+        x: a scalar Gaussian variable or affine expression, of any batch shape.
+        constants: further arguments of the function. Data belong here rather than in a closure, so that loops and
+            scans can be rolled.
+        name: of the new variable; by default the name of the function.
+    """
+    if not getattr(x, "is_expression", False):
+        return function(unwrap(x), *map(unwrap, constants))
+    frame = current_frame("ngmp.apply")
+    if not callable(function):
+        refuse(name or "ngmp.apply", "function", f"{function!r} cannot be called", "give a function of scalars")
+    node = Deterministic(function, x, *constants)
+    if name is not None:
+        return sample(name, node)
+    name = str(getattr(function, "__name__", "apply")).strip("<>")
+    batch = common_batch_shape(name, node, checked_arguments(name, node))
+    # The same function may be used on plates of several shapes; names must not be.
+    while (used := frame.nodes.get(frame.prefix + name)) is not None and used.shape != batch:
+        name += "'"
+    return sample(name, node)
 
 
 _TRACED = (
@@ -130,9 +163,21 @@ def _explain(error: Exception) -> Problem:
     return Problem(None, None, f"{type(error).__name__}: {error}", "")
 
 
+@contextlib.contextmanager
+def _no_collection():
+    """No garbage collection: all that a model declares is kept, and looking for what is not takes longer than it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def trace(model: Callable, arguments: dict[str, Any]) -> Graph:
     """Run `model(**arguments)` once and return the graph it declares, or raise all the problems found."""
-    with recording(Frame()) as frame:
+    with recording(Frame()) as frame, _no_collection():
         frame.problems = problems = []
         try:
             model(**arguments)

@@ -5,13 +5,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ngmp_kernels.families import Gamma
+from ngmp_kernels import Gated, GatedConstant
+from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
 
 from ._draw import draw
 from ._emit import Map
 from ._schedule import Plan
 from ._solve import Solver
-from ._type import FactorGroup, Functional, PairEdge
+from ._type import FactorGroup, Functional, TableEdge
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
@@ -27,9 +28,14 @@ def _edge(edge: Any) -> str:
             {"scale": "", "dot": "dot ", "matmul": "A@ "}[k.op] + f"{k.plane}[{k.index}]" for k in edge.links
         )
         return terms
-    if isinstance(edge, PairEdge):
-        return f"{edge.left.plane}[{edge.left.index}] x {edge.right.plane}[{edge.right.index}]"
+    if isinstance(edge, TableEdge):
+        return " x ".join(f"{side.plane}[{side.index}]" for side in edge.sides)
     return f"{edge.plane}[{edge.index}]"
+
+
+def _kernel(factor: Any) -> str:
+    name = type(factor).__name__
+    return f"{name}({_kernel(factor.base)})" if isinstance(factor, (Gated, GatedConstant)) else name
 
 
 class Description:
@@ -53,16 +59,16 @@ class Description:
         plan = self.plan
         lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})", "", "variables"]
         lines += _table([("name", "family", "shape")] + [
-            (name, str(plane), str(positions.shape)) for name, (plane, positions) in plan.names.items()
+            (name, str(plane), str(positions.shape)) for name, (plane, positions, _) in plan.collections.items()
         ]) if plan.names else ["  none"]  # fmt: skip
         lines += ["", "factors"]
         lines += _table([("site", "count", "kernel", "interface", "family", "rule", "touches")] + [
             row for group in plan.groups for row in self._group(group)
         ])  # fmt: skip
         lines += ["", "conjugate core"]
-        for executor in (*plan.gaussian, *plan.discrete):
+        for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
             lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep")
-        products = [p for p in plan.planes if p.family.kind in ("gamma", "beta", "dirichlet", "bernoulli")]
+        products = [p for p in plan.planes if p.family not in (Gaussian, MvGaussian, Categorical)]
         for plane in products:
             lines.append(f"  product: {plan.planes[plane]} {plane} variable(s), sums of messages")
         lines += ["", "initialisation", *self._initialisation(), "", "solver", f"  {self._steps()}"]
@@ -70,7 +76,7 @@ class Description:
         return "\n".join([*lines, "", "warnings", *warnings]) if warnings else "\n".join(lines)
 
     def _group(self, group: FactorGroup) -> list[tuple[str, ...]]:
-        kernel, count = type(group.factor).__name__, str(group.n) + (" masked" if group.mask is not None else "")
+        kernel, count = _kernel(group.factor), str(group.n) + (" masked" if group.mask is not None else "")
         if not group.edges:
             return [(group.name, count, kernel, "-", "-", "constant", "-")]
         rows = []
@@ -92,7 +98,8 @@ class Description:
 
     def _steps(self) -> str:
         if not self._map.projected:
-            return "exact in one sweep"
+            approximate = any(e.approximate for e in self.plan.discrete)
+            return "one sweep, approximate: flooding iterates inside the core" if approximate else "exact in one sweep"
         return f"at most {self._solver.max_sweeps} sweeps, to a relative residual of {self._solver.tol:g}"
 
     def _warnings(self) -> list[str]:

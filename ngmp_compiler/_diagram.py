@@ -14,8 +14,8 @@ import numpy as np
 
 from ._expressions import Plane, Variable
 from ._schedule import Plan
-from ._type import FactorGroup, Functional, PairEdge
-from .executors import DiscreteIndependent, PairPiece
+from ._type import FactorGroup, Functional, TableEdge
+from .executors import DiscreteIndependent, TablePiece
 
 SYMBOLS = {"Gaussian": "N*", "MvGaussian": "N*"}
 GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 90.0
@@ -77,8 +77,9 @@ def _ends(group: FactorGroup, j: int) -> list[tuple[Plane, np.ndarray, str]]:
         return []
     if isinstance(edge, Functional):
         return [(k.plane, k.index.positions, label if k.op == "scale" else f"{label} ({k.op})") for k in edge.links]
-    if isinstance(edge, PairEdge):
-        return [(e.plane, e.index.positions, part) for e, part in zip(edge, label.strip("()").split(", "), strict=True)]
+    if isinstance(edge, TableEdge):
+        parts = zip(edge.sides, label.strip("()").split(", "), strict=True)
+        return [(e.plane, e.index.positions, part) for e, part in parts]
     return [(edge.plane, edge.index.positions, label)]
 
 
@@ -143,7 +144,7 @@ def find_components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
             parts = [
                 part
                 for piece in executor.pieces
-                for part in (piece[2:4] if isinstance(piece, PairPiece) else [k[:2] for k in piece.links])
+                for part in (piece.sides if isinstance(piece, TablePiece) else [k[:2] for k in piece.links])
             ]
         names = tuple(n for n, (p, at) in plan.names.items() if any(p == q and _inside(x, at).any() for q, x in parts))
         cost = f"{executor.cost} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")

@@ -19,18 +19,19 @@ On a conjugate graph F is minus the log-evidence; for unary factors under NGMP i
 With the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ._core import Core, CoreResult, Leaves, masked
 from ._rules import select
 from ._schedule import Plan
-from ._type import FactorGroup, Functional
+from ._type import FactorGroup, Functional, TableEdge
 
 
 class Evaluation(NamedTuple):
@@ -113,7 +114,9 @@ class Map:
     def _edge_family(self, group: FactorGroup, j: int) -> tuple[type[AbstractFamily], tuple[int, ...]]:
         edge = group.edges[j]
         if isinstance(edge, Functional):
-            return Gaussian, ()
+            return (Gaussian, ()) if edge.width is None else (MvGaussian, (edge.width,))
+        if isinstance(edge, TableEdge):
+            return Categorical, (math.prod(edge.shape),)
         return edge.plane.family, edge.plane.event_shape  # type: ignore[union-attr]
 
     def _prior(self, group: FactorGroup, j: int) -> AbstractFamily:
@@ -121,5 +124,10 @@ class Map:
         edge = group.edges[j]
         if isinstance(edge, Functional):
             one = jnp.ones(group.n, self.plan.dtype)
+            if edge.width is not None:
+                eye = jnp.broadcast_to(jnp.eye(edge.width, dtype=one.dtype), (group.n, edge.width, edge.width))
+                return MvGaussian.from_information(0 * eye[..., 0], eye)
             return Gaussian.from_mean_variance(0 * one, one)
+        if isinstance(edge, TableEdge):
+            return self._flat(group, j)
         return jax.tree.map(edge.index.take, self.core.totals[edge.plane])  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
 """Errors of the compiler: a pass collects every problem it finds and raises once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
@@ -17,6 +17,13 @@ class Problem(NamedTuple):
         given, works = self.given.rstrip(". "), self.works.rstrip(". ")
         works = f" {works[0].upper()}{works[1:]}{'' if works.endswith('?') else '.'}" if works else ""
         return (f"{where}: " if where else "") + f"{given}.{works}"
+
+
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Names in order, for a message; of very many, the first."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return f"{ordered[:most]}{more}"
 
 
 class ModelError(ValueError):

@@ -4,6 +4,7 @@ A `Variable` is a handle on random variables of one *plane* (a family and an eve
 `Affine` expressions  `sum_j a_j x_j + c`, kept as a list of terms; `Exp` and `Take` are links around them.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
-from ._inputs import is_array, unwrap
+from ._inputs import as_constant, is_array, unwrap
 from ._links import Exp as Exp
+from ._links import Product as Product
 from ._links import Take as Take
 from ._naming import label, not_affine, refuse, split_key, static_index
 
@@ -74,6 +76,15 @@ class _Arithmetic:
         if isinstance(matrix, _Arithmetic):
             not_affine(f"{label(self)} @ {label(matrix)}")
         return _matmul(matrix if np.ndim(matrix) < 2 else jnp.swapaxes(unwrap(matrix), -1, -2), as_affine(self))
+
+    def sum(self, axis: int = -1) -> "Affine":
+        """The sum over a plate axis, a single expression."""
+        x = as_affine(self)
+        rank = len(x.batch_shape)
+        if not -rank <= axis < rank:
+            refuse(f"sum over axis {axis} of {label(self)}, of batch shape {x.batch_shape}", "sum over a plate axis")
+        before = (slice(None),) * (axis % rank)
+        return functools.reduce(_add, (x[(*before, k)] for k in range(x.batch_shape[axis])))
 
     def __bool__(self) -> bool:
         refuse(
@@ -210,6 +221,8 @@ def _product(a: Any, b: Any) -> Any:
 
 
 def _add(x: Affine, other: Any) -> Affine:
+    if isinstance(other, Product):
+        return other + x  # type: ignore[return-value]
     if isinstance(other, (Variable, Affine)):
         y = as_affine(other)
         if x.event_shape != y.event_shape:
@@ -241,7 +254,11 @@ def _elementwise(x: Affine, what: str, other: Any) -> tuple[int, ...]:
 
 def _scale(x: Affine, c: Any) -> Affine:
     if isinstance(c, _Arithmetic):
-        not_affine(f"{label(x)} * {label(c)}, a product of two random variables,")
+        y = as_affine(c)
+        if x.event_shape or y.event_shape:
+            not_affine(f"{label(x)} * {label(c)}, a product of random vectors,")
+        _broadcast("product", x, y, x.batch_shape, y.batch_shape)
+        return Product(x, y)  # type: ignore[return-value]
     if not is_array(c):
         return NotImplemented
     shape = _elementwise(x, "product", c)
@@ -320,21 +337,87 @@ def dot(features: Any, w: Any) -> Any:
 
 def exp(x: Any) -> Any:
     """`exp` of an array, or the exponential link of an affine expression of Gaussian variables."""
+    if isinstance(x, Take):
+        return x.map(exp)
     return Exp(as_affine(x)) if isinstance(x, _Arithmetic) else jnp.exp(unwrap(x))
 
 
-def take(table: Any, index: Any) -> Any:
-    """`table[index]`: a row of a constant table picked by a categorical variable (or by constant integers)."""
-    if isinstance(table, _Arithmetic):
-        refuse(f"take from {label(table)}, random variables", "give a constant table: random rows have no kernel yet")
-    if not isinstance(index, _Arithmetic):
-        return jnp.asarray(unwrap(table))[unwrap(index)]
-    if not isinstance(index, Variable) or index.plane.family is not Categorical:
-        refuse(f"take(table, {label(index)})", "the index must be a Categorical variable or constant integers")
-    rows, classes = np.shape(table)[0] if np.ndim(table) else 0, index.plane.event_shape[0]
-    if rows != classes:
-        refuse(f"take(table, {label(index)}): the table has {rows} rows", f"the index has {classes} classes")
-    return Take(table, index)
+def log(x: Any) -> Any:
+    """`log` of an array, or of `exp(z)`, which is z."""
+    if isinstance(x, Exp):
+        return x.inner
+    if isinstance(x, _Arithmetic):
+        refuse(f"log({label(x)})", "a Gaussian variable may be negative; log undoes ngmp.exp, and nothing else")
+    return jnp.log(unwrap(x))
+
+
+def take(table: Any, *indices: Any) -> Any:
+    """`table[i, j, ...]`: the entry (a row of probabilities, say) that categorical variables pick from a table.
+
+    `Normal(take(m, z), precision=take(w, z))` is a mixture or a switching model; arithmetic and `exp` act entrywise.
+
+    Args:
+        table: a constant of shape (K1, K2, ..., *event), or random variables of batch shape (K1, K2, ...).
+        *indices: Categorical variables of K1, K2, ... classes; constant integers index as in NumPy.
+    """
+    if not indices:
+        refuse("take(table) without an index", "give one Categorical variable for each leading axis of the table")
+    random = isinstance(table, (_Arithmetic, Exp))
+    table = table if random else as_constant(table)
+    if not any(isinstance(i, _Arithmetic) for i in indices):
+        return _random_entry(table, indices) if random else _constant_entry(table, indices)
+    if not all(isinstance(i, Variable) and i.plane.family is Categorical for i in indices):
+        works = "indices must be Categorical variables, or all of them constant integers"
+        refuse(f"take(table, {_labels(indices)})", works)
+    inner = table.inner if isinstance(table, Exp) else table
+    lead = inner.batch_shape if random else np.shape(table)[: len(indices)]
+    classes = tuple(i.plane.event_shape[0] for i in indices)
+    if lead != classes:
+        what = f"{label(inner)} has batch shape {lead}" if random else f"the table has {_sizes(lead, 'row')}"
+        refuse(f"take(table, {_labels(indices)}): {what}", f"the index has {_sizes(classes, 'class')}")
+    if random:
+        return Take(tuple(table[at] for at in np.ndindex(*lead)), *indices)
+    return Take(table, *indices)
+
+
+def _labels(indices: tuple[Any, ...]) -> str:
+    return ", ".join(label(i) if isinstance(i, _Arithmetic) else "a constant" for i in indices)
+
+
+def _random_entry(table: Any, indices: tuple[Any, ...]) -> Any:
+    try:
+        return table[indices]
+    except IndexError as error:
+        works = "give a constant table, or random variables with a leading axis for every index"
+        refuse(f"take({label(table)}, ...): {error}", works)
+
+
+def _constant_entry(table: Any, indices: tuple[Any, ...]) -> Any:
+    """`table[indices]` of constants. JAX would take the nearest entry for an index out of range."""
+    array, where = jnp.asarray(unwrap(table)), tuple(map(unwrap, indices))
+    for size, index in zip(array.shape, where, strict=False):
+        if isinstance(index, (int, np.ndarray, np.generic)):
+            bad = [int(i) for i in np.ravel(index) if not -size <= i < size]
+            if bad:
+                works = f"indices are integers from 0 to {size - 1}"
+                refuse(f"take(table, ...): index {bad[0]} into {size} rows", works)
+    # A traced index cannot be looked at here: out of range it gives NaN, which the checks of the site report.
+    return array.at[where].get(mode="fill") if jnp.issubdtype(array.dtype, jnp.inexact) else array[where]
+
+
+def _sizes(lead: tuple[int, ...], what: str) -> str:
+    plural = what + ("es" if what.endswith("s") else "s")
+    return f"{' x '.join(map(str, lead)) or 0} {plural}"
+
+
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """A variable as a plate of the given batch shape, all elements the same: one Dirichlet vector for many classes."""
+    if not isinstance(x, Variable):
+        return jnp.broadcast_to(unwrap(x), shape)
+    try:
+        return Variable(x.frame, x.plane, np.broadcast_to(x.index, shape))
+    except ValueError:
+        refuse(f"broadcast_to({label(x)}, {shape}) of batch shape {x.batch_shape}", "shapes broadcast as in NumPy")
 
 
 def rebuild(value: Any, event_ndim: int, on_array: Callable, on_variable: Callable) -> Any:
@@ -344,7 +427,9 @@ def rebuild(value: Any, event_ndim: int, on_array: Callable, on_variable: Callab
     if isinstance(value, Exp):
         return Exp(rebuild(value.inner, event_ndim, on_array, on_variable))
     if isinstance(value, Take):
-        return Take(on_array(value.table, np.ndim(value.table)), on_variable(value.index))
+        table = value.table
+        table = tuple(map(on_variable, table)) if value.random else on_array(table, np.ndim(table))
+        return Take(table, *map(on_variable, value.indices))
     if isinstance(value, Affine):
         terms = tuple(
             Term(on_variable(v), op, None if c is None else on_array(c, _TAIL[op])) for v, op, c in value.terms

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ngmp_kernels import SplitFactor, SplitPair
+from ngmp_kernels import SplitFactor, SplitTable
 from ngmp_kernels.families import Gaussian, MvGaussian
 
-from ._errors import ModelError, Problem
+from ._errors import ModelError, Problem, listed
 from ._expressions import Plane
-from ._type import FactorGroup, Functional, Link, PairEdge
+from ._type import FactorGroup, Functional, Link, TableEdge
 
 Names = dict[str, tuple[Plane, np.ndarray]]
 
@@ -41,7 +41,7 @@ def check_clusters(clusters: list[tuple[str, ...]], names: Names, groups: list[F
     for cluster in clusters:
         for name in cluster:
             if name not in names:
-                problems.append(Problem(name, None, "factorise= names no variable", f"there are {sorted(names)}"))
+                problems.append(Problem(name, None, "factorise= names no variable", f"there are {listed(names)}"))
             if name in seen:
                 problems.append(Problem(name, None, "factorise= names it in two clusters", "clusters are disjoint"))
             seen.add(name)
@@ -68,8 +68,8 @@ def _variables(group: FactorGroup, names: Names) -> frozenset[str]:
         if isinstance(edge, Functional):
             for k in edge.links:
                 found |= _touched(k.plane, k.index.positions, names)
-        elif isinstance(edge, PairEdge):
-            for side in edge:
+        elif isinstance(edge, TableEdge):
+            for side in edge.sides:
                 found |= _touched(side.plane, side.index.positions, names)
         elif edge is not None:
             found |= _touched(edge.plane, edge.index.positions, names)
@@ -103,7 +103,7 @@ def _inseparable(group: FactorGroup, clusters: list[tuple[str, ...]], names: Nam
     """Clusters that a factor cannot keep: across its interfaces, or of only some of the variables in one place."""
     places = [
         [_touched(link.plane, link.index.positions, names) for link in edge.links] if isinstance(edge, Functional)
-        else [_touched(side.plane, side.index.positions, names) for side in edge] if isinstance(edge, PairEdge)
+        else [_touched(side.plane, side.index.positions, names) for side in edge.sides] if isinstance(edge, TableEdge)
         else [] if edge is None else [_touched(edge.plane, edge.index.positions, names)]
         for edge in group.edges
     ]  # fmt: skip
@@ -140,13 +140,26 @@ def _parts(edge: Functional, clusters: list[tuple[str, ...]], names: Names) -> l
     return [links for _, links in parts]
 
 
+def _split_table(
+    group: FactorGroup, edge: TableEdge, clusters: list[tuple[str, ...]], names: Names
+) -> FactorGroup | Problem:
+    """A table with all classes in one cluster stays; one with all classes apart gets an interface for each."""
+    sides = [_touched(side.plane, side.index.positions, names) for side in edge.sides]
+    if any(frozenset().union(*sides) <= set(cluster) for cluster in clusters):
+        return group
+    works = f"keep its classes joint, factorise=[({tuple(sorted(frozenset().union(*sides)))}, ...)], or use NGMP()"
+    if not group.conjugate:
+        return Problem(group.given.name, None, "mean field between the classes of a learned table has no kernel", works)
+    if any(_together(a, b, clusters) for i, a in enumerate(sides) for b in sides[:i]):
+        return Problem(group.given.name, None, "factorise= joins some of the classes of its table but not all", works)
+    factor: Any = SplitTable(base=group.factor)  # type: ignore[call-arg]
+    return group._replace(factor=factor, edges=edge.sides, constants=(None,) * len(sides))
+
+
 def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> FactorGroup | Problem:
     first = group.edges[0] if group.edges else None
-    if isinstance(first, PairEdge):
-        sides = [_touched(s.plane, s.index.positions, names) for s in first]
-        if _together(sides[0], sides[1], clusters):
-            return group
-        return group._replace(factor=SplitPair(group.factor), edges=(first.left, first.right), constants=(None, None))  # type: ignore[arg-type]
+    if isinstance(first, TableEdge):
+        return _split_table(group, first, clusters, names)
     edges, counts = [], []
     for edge in group.edges:
         parts = _parts(edge, clusters, names) if isinstance(edge, Functional) else [[]]
@@ -155,11 +168,8 @@ def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) ->
             edges.append(edge)
             continue
         assert isinstance(edge, Functional)
-        if edge.width is not None:
-            works = "keep its variables in one cluster: factorise=[((...),)]"
-            return Problem(group.name, None, "mean field between the vectors of one factor has no kernel", works)
-        zero = edge.offset * 0
-        edges += [Functional(tuple(p), edge.offset if i == 0 else zero, edge.n, None) for i, p in enumerate(parts)]
+        offsets = [edge.offset, *(edge.offset * 0 for _ in parts[1:])]
+        edges += [Functional(tuple(p), c, edge.n, edge.width) for p, c in zip(parts, offsets, strict=True)]
     if all(c == 1 for c in counts):
         return group
     factor = SplitFactor(base=group.factor, parts=tuple(counts))  # type: ignore[call-arg]

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from ._core import Leaves
+Leaves = Any  # a pytree of arrays
 
 
 def attach(target: Callable[[Leaves, Any], Leaves], leaves: Leaves, inputs: Any) -> Leaves:

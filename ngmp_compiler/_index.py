@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
@@ -13,7 +14,8 @@ class IndexMap:
     """A map from n interfaces to `size` variables.
 
     `kind` is "all" (identity), "shift" (consecutive from `start`), "one" (all touch `start`), "repeat" (each
-    variable touched by a run of consecutive interfaces), "tile" (the whole plane over and over) or "gather".
+    variable touched by a run of consecutive interfaces), "tile" (the whole plane over and over), "grid" (any other
+    `start + sum_d stride_d i_d`: slices with a stride, neighbours on a grid, blocks that repeat) or "gather".
     Anything but "gather" needs no scatter or gather operation at run time.
     """
 
@@ -21,13 +23,15 @@ class IndexMap:
     size: int
     kind: str
     start: int = 0
+    levels: tuple[tuple[int, int], ...] = ()  # of a grid: (count, stride), the outermost first
 
     @property
     def n(self) -> int:
         return len(self.positions)
 
     def __str__(self) -> str:
-        return {"shift": f"shift({self.start})", "one": f"one({self.start})"}.get(self.kind, self.kind)
+        grid = f"grid({self.start}" + "".join(f" + {stride}*{count}" for count, stride in self.levels) + ")"
+        return {"shift": f"shift({self.start})", "one": f"one({self.start})", "grid": grid}.get(self.kind, self.kind)
 
     def take(self, x: Shaped[Array, "size *event"]) -> Shaped[Array, "n *event"]:
         """`x[positions]`."""
@@ -42,6 +46,8 @@ class IndexMap:
             return jnp.broadcast_to(x[:, None], (self.size, self.n // self.size, *event)).reshape(self.n, *event)
         if self.kind == "tile":
             return jnp.broadcast_to(x[None], (self.n // self.size, self.size, *event)).reshape(self.n, *event)
+        if self.kind == "grid":
+            return _read(x[self.start :], self.levels).reshape(self.n, *event)
         return x[self.positions]
 
     def add(self, values: Shaped[Array, "n *event"]) -> Shaped[Array, "size *event"]:
@@ -55,12 +61,51 @@ class IndexMap:
             return values.reshape(-1, self.size, *event).sum(0)
         if self.kind == "one" and self.size == 1:
             return values.sum(0, keepdims=True)
+        if self.kind == "grid":  # the transpose of reading, which is linear
+            like = jax.ShapeDtypeStruct((self.size, *event), values.dtype)
+            return jax.linear_transpose(self.take, like)(values)[0]
         zeros = jnp.zeros((self.size, *event), values.dtype)
         if self.kind == "one":
             return zeros.at[self.start].set(values.sum(0))
         if self.kind == "shift":
             return zeros.at[self.start : self.start + self.n].set(values)
         return zeros.at[self.positions].add(values)
+
+
+def _read(x: Array, levels: tuple[tuple[int, int], ...]) -> Array:
+    """`x[sum_d stride_d i_d]` for all indices, (count_1, count_2, ..., *event), by slices and reshapes."""
+    if not levels:
+        return x[0]
+    (count, stride), rest = levels[0], levels[1:]
+    if stride == 0:
+        inner = _read(x, rest)
+        return jnp.broadcast_to(inner[None], (count, *inner.shape))
+    x = x[: count * stride]
+    x = jnp.pad(x, [(0, count * stride - x.shape[0])] + [(0, 0)] * (x.ndim - 1))
+    return jax.vmap(lambda row: _read(row, rest))(x.reshape(count, stride, *x.shape[1:]))
+
+
+def _levels(positions: np.ndarray) -> tuple[tuple[int, int], ...] | None:
+    """(count, stride) of a grid of at most three levels, the outermost first; None if it is none."""
+    inner: list[tuple[int, int]] = []
+    while len(positions) > 1:
+        stride = int(positions[1] - positions[0])
+        ends = np.flatnonzero(np.diff(positions) != stride)
+        count = int(ends[0]) + 1 if len(ends) else len(positions)
+        if len(inner) == 3 or stride < 0 or len(positions) % count:
+            return None
+        rows = positions.reshape(-1, count)
+        if (np.diff(rows, axis=1) != stride).any():
+            return None
+        inner.append((count, stride))
+        positions = rows[:, 0]
+    # Slices and reshapes read blocks that do not overlap: every stride steps over what is inside of it.
+    reach = 1
+    for count, stride in inner:
+        if stride and stride < reach:
+            return None
+        reach = max(reach, count * stride)
+    return tuple(reversed(inner))
 
 
 def index_map(positions: np.ndarray, size: int) -> IndexMap:
@@ -79,4 +124,5 @@ def index_map(positions: np.ndarray, size: int) -> IndexMap:
         return make("repeat")
     if n % size == 0 and (positions == np.tile(np.arange(size), n // size)).all():
         return make("tile")
-    return make("gather")
+    levels = _levels(positions)
+    return make("grid", first, levels) if levels else make("gather")

@@ -1,9 +1,13 @@
 """Links: what turns an expression into a rate, a precision or a row of probabilities."""
 
+import itertools
 import math
+import operator
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jax.numpy as jnp
+import numpy as np
 
 from ._errors import ModelError, Problem
 from ._inputs import is_array, unwrap
@@ -64,15 +68,114 @@ def _log(c: Any) -> Any:
 
 
 class Take:
-    """Row of a constant `table` picked by a categorical variable."""
+    """The entry of a table picked by categorical variables, one for each of its leading axes.
 
-    __slots__ = ("index", "table")
+    The table is a constant array, or a tuple of random variables: its entries, in row-major order.
+    """
+
+    __slots__ = ("indices", "table")
     __array_ufunc__ = None
     is_expression = True
 
-    def __init__(self, table: Any, index: Any):
+    def __init__(self, table: Any, *indices: Any):
         self.table = table
-        self.index = index
+        self.indices = indices
+
+    @property
+    def index(self) -> Any:
+        """The index, where there is only one."""
+        (index,) = self.indices
+        return index
+
+    @property
+    def random(self) -> bool:
+        return isinstance(self.table, tuple)
+
+    def entries(self) -> tuple[Any, ...]:
+        """What is picked from, in row-major order."""
+        if self.random:
+            return self.table
+        return tuple(self.table[at] for at in np.ndindex(*jnp.shape(self.table)[: len(self.indices)]))
+
+    def map(self, function: Callable[..., Any], *others: Any) -> "Take":
+        """`function` of every entry, and of the like entry of others that the same variables pick."""
+        if any(isinstance(x, Take) and [id(i) for i in x.indices] != [id(i) for i in self.indices] for x in others):
+            works = "one selector picks all of them; join two selectors to one variable with a class for every pair"
+            raise ModelError(Problem(None, None, f"{self!r} was combined with what other variables pick", works))
+        columns = [x.entries() if isinstance(x, Take) else itertools.repeat(x) for x in others]
+        return Take(tuple(map(function, self.entries(), *columns)), *self.indices)
+
+    def __add__(self, other: Any) -> "Take":
+        return self.map(operator.add, other)
+
+    def __radd__(self, other: Any) -> "Take":
+        return self.map(lambda x, y: y + x, other)
+
+    def __sub__(self, other: Any) -> "Take":
+        return self.map(operator.sub, other)
+
+    def __rsub__(self, other: Any) -> "Take":
+        return self.map(lambda x, y: y - x, other)
+
+    def __mul__(self, other: Any) -> "Take":
+        return self.map(operator.mul, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> "Take":
+        return self.map(operator.truediv, other)
+
+    def __matmul__(self, other: Any) -> "Take":
+        return self.map(operator.matmul, other)
+
+    def __rmatmul__(self, other: Any) -> "Take":
+        return self.map(lambda x, y: y @ x, other)
+
+    def __neg__(self) -> "Take":
+        return self.map(operator.neg)
 
     def __repr__(self) -> str:
-        return f"take(table {jnp.shape(self.table)}, {self.index!r})"
+        table = f"{len(self.table)} variables" if self.random else f"table {jnp.shape(self.table)}"
+        return f"take({', '.join([table, *map(repr, self.indices)])})"
+
+
+class Product:
+    """`left * right + rest` of scalar affine expressions: the mean of a Normal, and nothing else."""
+
+    __slots__ = ("left", "rest", "right")
+    __array_ufunc__ = None
+    is_expression = True
+
+    def __init__(self, left: Any, right: Any, rest: Any = 0.0):
+        self.left, self.right, self.rest = left, right, rest
+
+    def __add__(self, other: Any) -> "Product":
+        if isinstance(other, Product):
+            works = "give the second product a variable of its own: sample(name, Normal(a * b, variance=small))"
+            raise ModelError(Problem(None, None, "a sum of two products of random variables", works))
+        return Product(self.left, self.right, self.rest + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> "Product":
+        return self + (-1.0 * other)
+
+    def __rsub__(self, other: Any) -> "Product":
+        return -1.0 * self + other
+
+    def __neg__(self) -> "Product":
+        return -1.0 * self
+
+    def __mul__(self, other: Any) -> "Product":
+        if not is_array(other):
+            works = "the mean of a Normal may hold one product of two; use ngmp.apply or ngmp.factor for others"
+            raise ModelError(Problem(None, None, "a product of three random variables", works))
+        return Product(self.left * other, self.right, self.rest * unwrap(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> "Product":
+        return self * (1.0 / unwrap(other))
+
+    def __repr__(self) -> str:
+        return f"Product({self.left!r} * {self.right!r} + {self.rest!r})"

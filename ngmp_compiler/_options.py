@@ -1,15 +1,20 @@
 """Options of a program, checked against the model they are given for."""
 
+import fnmatch
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import optax
 
+from ngmp_kernels import AbstractLearnedTable, AbstractProjected, Gated
+from ngmp_kernels.families import Dirichlet
+
 from ._emit import Map
-from ._errors import ModelError, Problem
+from ._errors import ModelError, Problem, listed
 from ._factorise import separated
-from ._rules import BP, NCVMP, NGMP, VMP
-from ._type import FactorGroup, Functional, PairEdge
+from ._rules import BP, EP, NCVMP, NGMP, VMP, StructuredVMP
+from ._type import FactorGroup, Functional, TableEdge
 
 
 class Options(NamedTuple):
@@ -20,38 +25,76 @@ class Options(NamedTuple):
     families: dict[str, Any]
     factorise: list[tuple[str, ...]]
     schedule: list[tuple[str, ...]] | None
+    executors: dict[str, str]
     carry: dict[str, str]
     solver: optax.GradientTransformation
     max_sweeps: int
     tol: float | None
 
 
+def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashable]:
+    """What sets a name apart from its like: the rule it is given, or that the options speak of it (or `names` do)."""
+    blocks = [name for block in options.schedule or [] for name in block]
+    spoken = {*names, *options.families, *options.executors, *options.carry, *options.carry.values(), *blocks}
+    spoken |= {name for cluster in options.factorise for name in cluster}
+    spoken |= {name.rpartition(".")[0] for name in blocks}  # "y.tau" is an interface of y
+    found: dict[str, Hashable] = {}
+
+    def apart(name: str) -> Hashable:
+        if name not in found:
+            found[name] = name if name in spoken else _rule_key(options, name)
+        return found[name]
+
+    return apart
+
+
+def _rule_key(options: Options, name: str) -> str | None:
+    """The entry of `rules=` for a site: its name, or the first pattern that fits it, such as `neuron*/out`."""
+    if name in options.rules:
+        return name
+    return next((key for key in options.rules if fnmatch.fnmatchcase(name, key)), None)
+
+
 def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGroup]) -> dict[str, Any]:
     """The rule of every group; unknown names are refused."""
     problems = []
-    sites = {g.given.name for g in groups}
+    sites = {name for g in groups for name in g.given.names}
+    used = {_rule_key(options, name) for name in sites}
     for name in options.rules:
-        if name not in sites:
-            problems.append(Problem(name, None, "rules= names no site", f"the sites are {sorted(sites)}"))
+        if name not in used:
+            problems.append(Problem(name, None, "rules= names no site", f"the sites are {listed(sites)}"))
     for name, family in options.families.items():
         if name not in names:
-            problems.append(Problem(name, None, "families= names no variable", f"there are {sorted(names)}"))
+            problems.append(Problem(name, None, "families= names no variable", f"there are {listed(names)}"))
         elif family is not names[name][0].family:
             own, other = names[name][0].family.__name__, getattr(family, "__name__", repr(family))
             problems.append(Problem(name, None, f"families= asks for {other}", f"the site's family is {own}"))
     chosen = {}
     for group in groups:
-        rule = options.rules.get(group.given.name, options.method)
+        key = _rule_key(options, group.given.names[0])
+        rule = options.method if key is None else options.rules[key]
+        if group.factor.deterministic:  # a delta has no expected logarithm
+            chosen[group.name] = rule if isinstance(rule, NGMP) else NGMP()
+            continue
         if not rule.mean_field and separated(group, options.factorise, names):
             if isinstance(rule, NGMP):  # with marginals in place of cavities, one NGMP projection is NCVMP
                 rule = NCVMP(rule.projection)
             else:
                 what = f"factorise= puts its variables in different clusters, but its rule is {type(rule).__name__}"
                 problems.append(Problem(group.given.name, None, what, "NGMP(), VMP(), NCVMP() and PVMP() work here"))
-        chosen[group.name] = rule
+        chosen[group.name] = StructuredVMP() if _falls_back(rule, group.factor) else rule
     if problems:
         raise ModelError(problems)
     return chosen
+
+
+def _falls_back(rule: Any, factor: Any) -> bool:
+    """Whether NGMP or EP has no projection of a factor's exact messages."""
+    if not isinstance(rule, (NGMP, EP)) or not isinstance(factor, AbstractProjected):
+        return False
+    # Toward a Dirichlet there is the tangent projection of a whole factor, no moments and no fractions of one.
+    whole = isinstance(rule, NGMP) and rule.power == 1
+    return not factor.has_projection() or (Dirichlet in factor.families and not whole)
 
 
 def check_repeats(groups: list[FactorGroup]) -> None:
@@ -60,7 +103,7 @@ def check_repeats(groups: list[FactorGroup]) -> None:
     for group in groups:
         seen: dict[Any, np.ndarray] = {}
         for j, edge in enumerate(group.edges if not group.conjugate else ()):
-            if edge is None or isinstance(edge, PairEdge):
+            if edge is None or isinstance(edge, TableEdge):
                 continue
             for end in edge.links if isinstance(edge, Functional) else (edge,):
                 for plane, other, positions in [(p, i, x) for (p, i), x in seen.items()]:
@@ -114,11 +157,21 @@ def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Prob
     return problems
 
 
+def _gated(group: FactorGroup) -> bool:
+    """Whether a selector picks among the factors of a group, under a mean-field rule or not."""
+    return isinstance(group.factor, Gated) or isinstance(getattr(group.factor, "base", None), Gated)
+
+
 def choose_blocks(options: Options, map: Map) -> list[list[str]]:
     """The leaves of every block of the schedule; those that no block names form a last one."""
     keys = [g.key(j) for g in map.projected for j in range(len(g.edges))]
     if options.schedule is None:
-        return [keys]
+        # Selectors first: updated together with what they select, a mixture runs as two interleaved sequences, one of
+        # which starts at equal responsibilities and stays there.
+        first = [g.key(len(g.edges) - 1) for g in map.projected if _gated(g)]
+        first += [g.key(0) for g in map.projected if isinstance(g.factor, AbstractLearnedTable)]
+        rest = [k for k in keys if k not in first]
+        return [first, rest] if first and rest else [keys]
     pairs = [(g, j) for g in map.projected for j in range(len(g.edges))]
     # The groups of one site ("y" and "y#2", say) go by the name of the site.
     known = {g.key(j): {g.key(j), g.given.name, f"{g.given.name}.{g.factor.interfaces[j]}"} for g, j in pairs}

@@ -1,7 +1,7 @@
 """The passes in order: from the inputs of a model to the map and solver of one specialisation of it."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from ._declare import trace
 from ._emit import Map
 from ._factorise import factorise
 from ._inputs import Input, wrap
-from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules
+from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
 from ._roll import Rolled, roll
 from ._schedule import Plan, schedule
 from ._solve import Solver
@@ -54,15 +54,16 @@ def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
     return Static(tree, static), [x for x in leaves if isinstance(x, _DYNAMIC)]
 
 
-def front(model: Callable, options: Options, static: Static, dynamic: list[Any]) -> Front:
-    """Declare, roll, type."""
+def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:
+    """Declare, roll, type; variables that are `named` are not rolled together with others."""
     arrays = [x for x in dynamic if not isinstance(x, (float, complex)) and not getattr(x, "weak_type", False)]
     floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
     dtype = jnp.result_type(*floats) if floats else jnp.result_type(float)
     values = iter(dynamic)
     leaves = [next(values) if s is None else s for s in static.static]
     arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
-    rolled = roll(trace(model, _spread(inspect.signature(model), arguments)))
+    graph = trace(model, _spread(inspect.signature(model), arguments))
+    rolled = roll(graph, set_apart(options, named))
     check_sources(options.carry, rolled.names)
     return Front(rolled, lower(rolled, dtype), dtype)
 
@@ -76,7 +77,7 @@ def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Compiled:
     rules = choose_rules(options, rolled.names, groups)
     groups = factorise(groups, rules, options.factorise, rolled.names)
     check_rules(rules, groups)
-    plan = schedule(rolled, groups, dtype)
+    plan = schedule(rolled, groups, dtype, options.executors)
     map = Map(plan, rules)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
     return Compiled(plan, map, Solver(map, options.solver, options.max_sweeps, tol, choose_blocks(options, map)))

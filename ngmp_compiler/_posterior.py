@@ -1,8 +1,10 @@
 """What a run returns: marginals by name, the free energy, and whether to trust them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -10,7 +12,28 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import AbstractFamily, MvGaussian
 
+from ._errors import listed
+from ._outcome import Outcome, check_probabilities
+from ._roll import Collection
 from ._solve import REASONS, State
+
+
+class Members:
+    """Where the variables of many names that are stored together are found: the key, the row, the axes after it."""
+
+    def __init__(self, collections: dict[str, Collection]):
+        self.where = {
+            name: (key, row, positions.ndim - 1)
+            for key, (_, positions, names) in collections.items()
+            if len(names) > 1
+            for row, name in enumerate(names)
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Members) and self.where == other.where
+
+    def __hash__(self) -> int:
+        return hash((len(self.where), next(iter(self.where), None)))
 
 
 class Posterior(eqx.Module):
@@ -24,6 +47,10 @@ class Posterior(eqx.Module):
     status: Int[Array, ""]
     state: State
     neighbours: dict[str, Array]  # Cov(x_k, x_{k+1}) of every name that is a run of a chain
+    jitter: Float[Array, ""]  # what was added to a precision to factorise it, relative to its diagonal; 0: nothing
+
+    members: Members = eqx.field(static=True)
+    approximate: tuple[str, ...] = eqx.field(static=True, default=())  # parts of the core that are not exact
 
     def joint(self, name: str, lag: int = 1) -> MvGaussian:
         """The joint marginals of `x_k` and `x_{k + lag}` along a chain, for k = 0 .. K - lag - 1.
@@ -56,12 +83,18 @@ class Posterior(eqx.Module):
         return MvGaussian.from_mean_covariance(both, jnp.concatenate([top, bottom], axis=-2))
 
     def __getitem__(self, name: str) -> AbstractFamily:
-        if name not in self.marginals:
-            raise KeyError(f"no variable '{name}'; the model declares {', '.join(sorted(self.marginals)) or 'none'}")
-        return self.marginals[name]
+        if name in self.marginals:
+            return self.marginals[name]
+        if name not in self.members.where:
+            known = listed([*self.marginals, *self.members.where])
+            raise KeyError(f"no variable '{name}'; the model declares {known.replace(chr(39), '').strip('[]') or 'none'}")
+        key, row, after = self.members.where[name]
+        q = self.marginals[key]
+        lead = len(q.batch_shape) - 1 - after  # axes that vmap has put in front
+        return jax.tree.map(lambda x: x[(slice(None),) * lead + (row,)], q)
 
     def __contains__(self, name: str) -> bool:
-        return name in self.marginals
+        return name in self.marginals or name in self.members.where
 
     @property
     def reason(self) -> str:
@@ -69,7 +102,26 @@ class Posterior(eqx.Module):
         if isinstance(self.status, Tracer):
             raise TypeError("reason is text: read it outside jit, or use status inside")
         codes = sorted({int(c) for c in self.status.reshape(-1)})
-        return "\n".join(REASONS[c] for c in codes)
+        lines = [REASONS[c] for c in codes]
+        if (jitter := float(jnp.max(self.jitter))) > 0:
+            # The marginals are those of a model that differs by this much, and no more.
+            lines.append(
+                f"a precision matrix was singular to rounding: its diagonal was raised by {jitter:.1e} of itself to "
+                "factorise it; look for duplicate features or a prior that is too weak"
+            )
+        lines += [f"approximate: {part}" for part in self.approximate]
+        return "\n".join(lines)
+
+
+def approximations(plan: Any) -> tuple[str, ...]:
+    """The executors of a plan that are not exact, with the names they solve for."""
+    out = []
+    for executor in plan.discrete:
+        if executor.approximate:
+            members = executor.nodes.members
+            own = [n for n, (p, at) in plan.names.items() if p in members and np.isin(at, members[p]).any()]
+            out.append(f"{executor.name} over {listed(own)}")
+    return tuple(out)
 
 
 def runs(names: dict[str, Any], chains: list) -> dict[str, Array]:
@@ -91,9 +143,41 @@ def runs(names: dict[str, Any], chains: list) -> dict[str, Array]:
 class Prediction(eqx.Module):
     """Predictive distribution of an observed site, with the marginals of its interfaces integrated out.
 
-    `log_density` is that of the values passed to the model, also where they were masked.
+    `log_density` is that of the values passed to the model, also where they were masked. The variance has two parts,
+    by the law of total variance: `epistemic = Var[E[y | z]]`, what is not known of the latent variables, and
+    `aleatoric = E[Var[y | z]]`, the noise that would remain.
     """
 
     mean: Float[Array, "*shape"]
-    variance: Float[Array, "*shape"]
+    epistemic: Float[Array, "*shape"]
+    aleatoric: Float[Array, "*shape"]
     log_density: Float[Array, "*batch"]
+    outcome: Outcome
+
+    @property
+    def variance(self) -> Float[Array, "*shape"]:
+        return self.epistemic + self.aleatoric
+
+    def cdf(self, y: Any) -> Float[Array, "*shape"]:
+        """`F(y) = E[F(y | z)]` of every element; `y` broadcasts against `mean`. Vectors: of every entry by itself."""
+        y = jnp.broadcast_to(jnp.asarray(y, self.mean.dtype), self.mean.shape)
+        return self._each(lambda outcome, y: outcome.cdf(y), 0)(self.outcome, y)
+
+    def quantile(self, p: Any) -> Float[Array, "..."]:
+        """The value with `F(y) = p`; for counts, the smallest with `F(y) >= p`. Vectors: of every entry by itself.
+
+        Args:
+            p: a probability strictly between 0 and 1, or an array of them.
+
+        Returns:
+            An array of shape `(*p.shape, *mean.shape)`.
+        """
+        check_probabilities(p)
+        p = jnp.asarray(p, self.mean.dtype)
+        return self._each(lambda outcome, _: outcome.quantile(p), p.ndim)(self.outcome, self.mean)
+
+    def _each(self, function: Callable, axis: int) -> Callable:
+        """A function of the outcome, once for every prediction if `vmap` made several of this one."""
+        for _ in range(self.mean.ndim - self.outcome.ndim):
+            function = jax.vmap(function, out_axes=axis)
+        return function

@@ -1,5 +1,6 @@
 """Prediction of observed sites: the marginals of the interfaces integrated out."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels import AbstractConjugate, Quadrature, SplitFactor, nodes
-from ngmp_kernels.families import AbstractFamily, Dirichlet, Gaussian, MvGaussian
+from ngmp_kernels import Gate, Gated, GatedConstant, Mixture, SplitFactor
+from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian
 
 from ._core import CoreResult, Leaves
 from ._emit import Map
-from ._errors import ModelError, Problem
+from ._errors import ModelError, Problem, listed
+from ._outcome import Outcome, Part
 from ._posterior import Prediction
 from ._roll import Group
 from ._type import FactorGroup, Functional, PlaneEdge, lower_group
@@ -21,47 +23,83 @@ from ._type import FactorGroup, Functional, PlaneEdge, lower_group
 def predict(map: Map, site: str, leaves: Leaves) -> Prediction:
     """Predictive moments and log-density of every element of an observed site."""
     plan = map.plan
-    found = [(g, group) for g, group in enumerate(plan.groups) if group.given.name == site]
+    found = [(g, group) for g, group in enumerate(plan.groups) if site in group.given.names]
     if not found or not found[0][1].observed:
-        observed = sorted({g.given.name for g in plan.groups if g.observed})
+        observed = listed({name for g in plan.groups if g.observed for name in g.given.names})
         raise ModelError(Problem(site, None, "not an observed site of the model", f"those are {observed}"))
     wanted = frozenset(f for f, (g, _, edge) in enumerate(plan.functionals) if g in dict(found) and edge.width is None)
     requested = wanted | {f for f, (g, j, _) in enumerate(plan.functionals) if plan.groups[g].key(j) in leaves}
     result = map.core.run(leaves, requested)
-    parts = [_predict_group(map, group, result, g) for g, group in found]
-    if len(parts) == 1:
-        return parts[0]
-    # Several kinds of factors share the name: back to the order of declaration.
-    order = sorted((k, p, i) for p, (_, group) in enumerate(found) for i, k in enumerate(group.given.order))
-
-    def merge(*arrays: Array) -> Array:
-        each = []
-        for x, (_, group) in zip(arrays, found, strict=True):
-            event = x.shape[len(group.shape) :]
-            each.append(x.reshape(len(group.given.order), -1, *group.given.inner, *event))
-        return jnp.concatenate([each[p][i] for _, p, i in order])
-
-    return jax.tree.map(merge, *parts)
+    groups = [group for _, group in found]
+    zero = tuple(_part(map, group, None, result, g) for g, group in found)
+    mean, epistemic, aleatoric = zip(*(part.moments() for part in zero), strict=True)
+    alone = len(found) == 1 and set(groups[0].given.names) == {site}
+    place = None if alone else _places(groups, site)
+    batch = _shape(groups[0]) if place is None else place.shape
+    event, distribution = mean[0].shape[1:], groups[0].given.distribution.label
+    outcome = Outcome(zero, None if place is None else jnp.asarray(place), batch, event, site, distribution)
+    densities = [_log_density(map, group, result, g) for g, group in found]
+    each = [outcome.gather(list(x)) for x in (mean, epistemic, aleatoric, densities)]
+    return Prediction(*each, outcome=outcome)
 
 
-def _predict_group(map: Map, group: FactorGroup, result: CoreResult, g: int) -> Prediction:
-    plan, given = map.plan, group.given
-    out = jnp.asarray(given.arguments["out"])
-    out = jnp.broadcast_to(out, (group.n, *out.shape[1:])).astype(plan.dtype)
+def _places(groups: list[FactorGroup], site: str) -> np.ndarray:
+    """Several kinds of factors share the name, or a group has several: where the elements of a site are, one group
+    after the other, in the order of declaration."""
+    sizes, orders = [g.n // _classes(g) for g in groups], [g.given.order[:: _classes(g)] for g in groups]
+    names = [g.given.names[:: _classes(g)] for g in groups]
+    offsets = np.cumsum([0, *sizes])
+    order = sorted((k, p, i) for p, own in enumerate(orders) for i, k in enumerate(own) if names[p][i] == site)
+    each = [
+        (offset + np.arange(n)).reshape(len(own), -1, *group.given.inner)
+        for offset, n, own, group in zip(offsets, sizes, orders, groups, strict=False)
+    ]
+    found = np.concatenate([each[p][i] for _, p, i in order])
+    return found[0] if len(order) == 1 and len(found) == 1 and len(names[order[0][1]]) > 1 else found
+
+
+def _classes(group: FactorGroup) -> int:
+    """How many factors of a group an element has: one for every class, if a selector picks its parameters."""
+    return group.given.distribution.classes if isinstance(group.given.distribution, Gate) else 1
+
+
+def _shape(group: FactorGroup) -> tuple[int, ...]:
+    """The shape of a site as the user sees it, without the axis of classes."""
+    if _classes(group) == 1:
+        return group.shape
+    repeats, *batch = group.shape
+    return (repeats // _classes(group), *batch) if repeats > _classes(group) else tuple(batch)
+
+
+def _part(map: Map, group: FactorGroup, out: Array | None, result: CoreResult, g: int) -> Part:
+    """The factors of a group with another outcome (None: zero, or a valid one near it), and no mask."""
+    given = group.given
+    placeholder = jnp.asarray(given.distribution.placeholder, map.plan.dtype)
+    if out is None:
+        out = jnp.broadcast_to(placeholder, _outcomes(map, group).shape)
+    lowered = _lowered(map, given, out)
+    marginals = (_marginal(map, group, j, e, result, g) for j, e in enumerate(lowered.edges))
+    filled = [jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])), q) for q in marginals]
+    if isinstance(lowered.factor, (Gated, GatedConstant)):
+        repeats = len(given.order) // _classes(group)
+        mixture = Mixture(gated=lowered.factor, repeats=repeats)  # type: ignore[call-arg]
+        return Part(mixture, tuple(filled), lowered.constants, group.n // _classes(group))
+    return Part(lowered.factor, tuple(filled), lowered.constants, group.n)
+
+
+def _outcomes(map: Map, group: FactorGroup) -> Array:
+    out = jnp.asarray(group.given.arguments["out"])
+    return jnp.broadcast_to(out, (group.n, *out.shape[1:])).astype(map.plan.dtype)
+
+
+def _log_density(map: Map, group: FactorGroup, result: CoreResult, g: int) -> Array:
+    """That of the outcomes given, NaN where they are not finite."""
+    out = _outcomes(map, group)
     known = jnp.isfinite(out)
-    seen = _lowered(map, given, jnp.where(known, out, given.distribution.placeholder))
-    zero = _lowered(map, given, jnp.zeros_like(out) + given.distribution.placeholder)
-    at_data = [_marginal(map, group, j, e, result, g) for j, e in enumerate(seen.edges)]
-    at_zero = [_marginal(map, group, j, e, result, g) for j, e in enumerate(zero.edges)]
-    mean, variance = _moments(zero, at_zero, _projection(map, group))
-    density = jnp.broadcast_to(_log_density(seen, at_data, _projection(map, group)), (group.n,))
-    known = jnp.all(known.reshape(group.n, -1), axis=1)
-    shape = group.shape
-    return Prediction(
-        jnp.broadcast_to(mean, (group.n, *mean.shape[1:])).reshape(*shape, *mean.shape[1:]),
-        jnp.broadcast_to(variance, (group.n, *mean.shape[1:])).reshape(*shape, *mean.shape[1:]),
-        jnp.where(known, density, jnp.nan).reshape(shape),
-    )
+    part = _part(map, group, jnp.where(known, out, group.given.distribution.placeholder), result, g)
+    seen = jnp.all(known.reshape(group.n, -1), axis=1)
+    seen = seen.reshape(len(group.given.order) // _classes(group), _classes(group), -1)[:, 0].reshape(-1)
+    return jnp.where(seen, part.log_density(), jnp.nan)
 
 
 def _lowered(map: Map, given: Group, out: Array) -> FactorGroup:
@@ -80,8 +118,11 @@ def _marginal(
         return None
     if isinstance(edge, PlaneEdge):
         return jax.tree.map(edge.index.take, result.planes[edge.plane])
-    if not isinstance(edge, Functional):
-        raise ModelError(Problem(group.given.name, None, "its interface is a pair of latent variables", "not observed"))
+    if not isinstance(edge, Functional):  # several classes: the joint marginal of the cells of their table
+        if g not in result.tables:  # mean field: independent
+            sides = (jax.nn.log_softmax(s.index.take(result.planes[s.plane].natural[0]), -1) for s in edge.sides)
+            return Categorical(functools.reduce(_outer_sum, sides))
+        return result.tables[g]
     pieces = _pieces(group, j)
     original = group.edges[pieces[0]]
     assert isinstance(original, Functional)
@@ -105,20 +146,15 @@ def _marginal(
     return _Vector(mean + edge.offset, covariance)
 
 
+def _outer_sum(a: Array, b: Array) -> Array:
+    return (a[:, :, None] + b[:, None, :]).reshape(a.shape[0], -1)
+
+
 class _Vector(NamedTuple):
     """Moments of a vector functional; its covariance may be singular, so it has no natural parameters."""
 
     mean: Array
     covariance: Array
-
-    def log_density(self, message: MvGaussian) -> Array:
-        """`log E[exp(eta . T)]` by `det(I + Lambda C)`, with Lambda the precision of the message."""
-        precision = jnp.broadcast_to(message.precision, self.covariance.shape)
-        gain = jnp.eye(self.mean.shape[-1], dtype=self.mean.dtype) + precision @ self.covariance
-        force = message.eta1 - jnp.einsum("nij,nj->ni", precision, self.mean)
-        quadratic = jnp.einsum("ni,nij,nj->n", force, self.covariance, jnp.linalg.solve(gain, force[..., None])[..., 0])
-        at_mean = jnp.sum(self.mean * (message.eta1 - 0.5 * jnp.einsum("nij,nj->ni", precision, self.mean)), -1)
-        return at_mean + 0.5 * quadratic - 0.5 * jnp.linalg.slogdet(gain)[1]
 
 
 def _pieces(group: FactorGroup, j: int) -> list[int]:
@@ -127,50 +163,3 @@ def _pieces(group: FactorGroup, j: int) -> list[int]:
         return [j]
     start = sum(group.factor.parts[:j])
     return list(range(start, start + group.factor.parts[j]))
-
-
-def _projection(map: Map, group: FactorGroup):
-    return getattr(map.rules[group.name], "projection", Quadrature())
-
-
-def _log_density(group: FactorGroup, marginals: list, rule) -> Array:
-    """`log ∫ f(z) Π q_j(z_j) dz`."""
-    factor = group.factor
-    if all(q is None for q in marginals):
-        return jnp.asarray(factor.log_density(*group.constants))
-    if isinstance(factor, AbstractConjugate):
-        message, log_scale = factor.message()
-        q = marginals[0]
-        message = jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])), message)
-        if isinstance(q, _Vector):
-            return q.log_density(message) + log_scale
-        return (q + message).log_partition() - q.log_partition() + log_scale
-    if len(marginals) == 1:
-        z, log_weights = nodes(rule, marginals[0])
-        return jax.nn.logsumexp(log_weights + factor.log_density(z), axis=0)
-    return factor.log_evidence(tuple(marginals), rule)  # type: ignore[attr-defined]
-
-
-def _moments(group: FactorGroup, marginals: list, rule) -> tuple[Array, Array]:
-    """`E[mean]` and `E[variance] + Var[mean]` of the outcome, on the product of the nodes of the interfaces."""
-    factor = group.factor
-    if all(q is None for q in marginals):
-        return factor.moments(*group.constants)
-    if isinstance(marginals[0], (_Vector, Dirichlet)):  # the outcome is linear in the interface
-        mean, variance = factor.moments(marginals[0].mean)
-        spread = jnp.diagonal(marginals[0].covariance, axis1=1, axis2=2) if isinstance(marginals[0], _Vector) else 0.0
-        return mean, variance + spread
-    d = len(marginals)
-    z, weights = [], 0.0
-    for j, q in enumerate(marginals):
-        points, log_weights = nodes(rule, q)
-        place = tuple(slice(None) if i == j else None for i in range(d))
-        z.append(points[place])
-        weights = weights + log_weights[place]
-    mean, variance = factor.moments(*z)
-    weights = jnp.exp(weights)
-    axes = tuple(range(d))
-    extra = np.ndim(mean) - weights.ndim
-    weights = weights.reshape(weights.shape + (1,) * extra)
-    centre = jnp.sum(weights * mean, axes)
-    return centre, jnp.sum(weights * (variance + (mean - centre) ** 2), axes)

@@ -21,10 +21,10 @@ from ._errors import DataError
 from ._implicit import attach
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
-from ._posterior import Posterior, Prediction, runs
+from ._posterior import Members, Posterior, Prediction, approximations, runs
 from ._predict import predict
 from ._rules import NGMP
-from ._solve import CONVERGED, INVALID, REASONS, State
+from ._solve import CONVERGED, INVALID, REASONS, UNSETTLED, State
 from ._validate import bind, check_options
 
 
@@ -54,7 +54,8 @@ class Program:
 
     def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Compiled:
         """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
-        return build(front(self.model, self._options, static, dynamic), self._options, carry or {}, seen)
+        typed = front(self.model, self._options, static, dynamic, carry or ())
+        return build(typed, self._options, carry or {}, seen)
 
     # -- the compiled functions --------------------------------------------------------------------------------------
 
@@ -91,9 +92,10 @@ class Program:
             residuals = jnp.where(result.proper, 0.0, jnp.inf).astype(plan.dtype)[None]
             state = State(state.leaves, state.step, state.memory, residuals, jnp.asarray(1), state.shrinks)
             status = compiled.solver.status(state)
+        status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
         status = jnp.where(invalid, INVALID, status)
         marginals = {}
-        for name, (plane, positions) in plan.names.items():
+        for key, (plane, positions, _) in plan.collections.items():
             start, count = int(positions.reshape(-1)[0]), positions.size
             whole = result.planes[plane]
 
@@ -101,12 +103,12 @@ class Program:
                 part = x if count == x.shape[0] else x[start : start + count]
                 return part.reshape(*shape, *x.shape[1:])
 
-            marginals[name] = jax.tree.map(shaped, whole)
+            marginals[key] = jax.tree.map(shaped, whole)
         energy = map.free_energy(state.leaves, result)
-        neighbours = runs(plan.names, result.neighbours)
+        neighbours = runs({name: plan.names[name] for name in marginals if name in plan.names}, result.neighbours)
         return Posterior(
             marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
-            result.jitter,
+            result.jitter, Members(plan.collections), approximations(plan),
         )  # fmt: skip
 
     def _init_impl(self, static: Static, dynamic: list[Any]) -> State:
@@ -247,6 +249,7 @@ def compile(
     families: dict[str, Any] | None = None,
     factorise: list[str | tuple[Any, ...]] | None = None,
     schedule: list[str | tuple[str, ...]] | None = None,
+    executors: dict[str, str] | None = None,
     carry: Any = None,
     solver: optax.GradientTransformation | None = None,
     max_sweeps: int = 500,
@@ -264,6 +267,8 @@ def compile(
             (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
+        executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
+            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding".
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
@@ -280,7 +285,7 @@ def compile(
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
     options = Options(
-        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks,
+        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), solver or adaptive(), int(max_sweeps), tol,
     )  # fmt: skip
     return Program(model, options)

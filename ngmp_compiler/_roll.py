@@ -1,10 +1,13 @@
 """Roll: group isomorphic sites and stack their arguments, so that a loop and its array form become one thing.
 
-`roll(graph, dtype) -> Rolled`. Sites with the same name, distribution and shape of arguments form a `Group` of n
-elements; constants of a group have a leading axis of length n, or 1 where they are shared. Positions in a plane are
-renumbered by name, so that the order in which a loop interleaves its declarations does not matter.
+`roll(graph, apart) -> Rolled`. Sites with the same name, distribution and shape of arguments form a `Group` of n
+elements, and so do sites of many names (`f"z{k}"` in a loop) that differ in nothing else; constants of a group have a
+leading axis of length n, or 1 where they are shared. Positions in a plane are renumbered by name, so that the order
+in which a loop interleaves its declarations does not matter.
 """
 
+import re
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -14,11 +17,13 @@ from ._declare import Graph, Site
 from ._expressions import _TAIL, Affine, Exp, Plane, Take, Term, Variable
 from ._inputs import Input, unwrap
 
+MANY = 4  # up to this many names, isomorphic sites and variables are kept apart by name: programs stay readable
+
 
 class Group(NamedTuple):
     """n isomorphic factors: expressions have batch shape (n,), constants a leading axis n or 1."""
 
-    name: str
+    name: str  # of the site; of many sites, a pattern such as "z*"
     distribution: Any
     arguments: dict[str, Any]
     mask: Any  # (n,) booleans, or None
@@ -27,6 +32,15 @@ class Group(NamedTuple):
     observed: bool
     order: tuple[int, ...] = (0,)  # which of the sites of this name the repeats are, in order of declaration
     inner: tuple[int, ...] = ()  # the shape of one declaration, without the axes that scans added
+    names: tuple[str, ...] = ()  # the site of every repeat
+
+
+class Collection(NamedTuple):
+    """Consecutive variables of a plane that are stored together: those of one name, or of many alike."""
+
+    plane: Plane
+    positions: np.ndarray  # (*shape) of one name, (k, *shape) of k names
+    names: tuple[str, ...]
 
 
 class Rolled(NamedTuple):
@@ -35,6 +49,7 @@ class Rolled(NamedTuple):
     groups: list[Group]
     planes: dict[Plane, int]
     names: dict[str, tuple[Plane, np.ndarray]]
+    collections: dict[str, Collection]
 
 
 def _term_key(term: Term) -> Any:
@@ -54,7 +69,8 @@ def _key(value: Any, event_ndim: int | None) -> Any:
     if kind is Exp:
         return ("exp", _key(value.inner, 0))
     if kind is Take:
-        return ("take", np.shape(value.table), value.index.plane)
+        table = tuple(v.plane for v in value.table) if value.random else np.shape(value.table)
+        return ("take", table, tuple(i.plane for i in value.indices))
     shape = value.shape if kind is Input else np.shape(value)
     return shape if event_ndim is None else shape[max(len(shape) - event_ndim, 0) :]
 
@@ -62,7 +78,7 @@ def _key(value: Any, event_ndim: int | None) -> Any:
 def _site_key(site: Site) -> Any:
     ndims = site.event_ndims
     arguments = tuple((k, _key(v, ndims.get(k, 0))) for k, v in site.arguments.items())
-    return (site.name, site.distribution.key, arguments, site.mask is None, site.batch_shape, site.observed)
+    return (site.distribution.key, arguments, site.mask is None, site.batch_shape, site.observed)
 
 
 def _spread(value: Any, event_ndim: int, batch: tuple[int, ...], repeats: int) -> Any:
@@ -106,9 +122,11 @@ def _read(root: Any, index: np.ndarray) -> Any:
 
 def _stack_variables(values: list[Variable], batch: tuple[int, ...], number: dict[Plane, np.ndarray]) -> Variable:
     rank = len(batch)
-    index = [np.broadcast_to(v.index.reshape((1,) * (rank - v.index.ndim) + v.index.shape), batch) for v in values]
-    flat = np.concatenate([i.reshape(-1) for i in index]) if rank else np.asarray(index)
     plane = values[0].plane
+    if not rank:
+        return Variable(None, plane, number[plane][np.fromiter((v.index for v in values), int, len(values))])
+    index = [np.broadcast_to(v.index.reshape((1,) * (rank - v.index.ndim) + v.index.shape), batch) for v in values]
+    flat = np.concatenate([i.reshape(-1) for i in index])
     return Variable(None, plane, number[plane][flat])
 
 
@@ -119,8 +137,13 @@ def _stack_argument(values: list[Any], event_ndim: int | None, batch: tuple, n: 
     if isinstance(first, Exp):
         return Exp(_stack_argument([v.inner for v in values], 0, batch, n, number))
     if isinstance(first, Take):
-        table = _stack([v.table for v in values], 2, batch)
-        return Take(table, _stack_variables([v.index for v in values], batch, number))
+        if first.random:
+            rows = zip(*(v.table for v in values), strict=True)
+            table: Any = tuple(_stack_variables(list(row), batch, number) for row in rows)
+        else:
+            table = _stack([v.table for v in values], len(first.indices) + (event_ndim or 0), batch)
+        indices = zip(*(v.indices for v in values), strict=True)
+        return Take(table, *(_stack_variables(list(index), batch, number) for index in indices))
     if isinstance(first, Affine):
         terms = []
         for j, (_, op, coefficient) in enumerate(first.terms):
@@ -149,27 +172,79 @@ def _group(sites: list[Site], number: dict[Plane, np.ndarray]) -> Group:
     return Group(site.name, site.distribution, arguments, mask, n, shape, site.observed)
 
 
-def roll(graph: Graph) -> Rolled:
-    """Group the sites of a graph; see the module docstring."""
-    number, names = {}, {}
+def _pattern(names: tuple[str, ...]) -> str:
+    """One name for many: with a star for the numbers in them, or the first and the last."""
+    patterns = {re.sub(r"\d+", "*", name) for name in names}
+    return patterns.pop() if len(patterns) == 1 else f"{names[0]}..{names[-1]}"
+
+
+def _collections(graph: Graph, apart: Callable[[str], Hashable]) -> dict[str, Collection]:
+    """Every name, or many alike, with the positions its variables are renumbered to."""
+    alike: dict[Any, list[tuple[int, str]]] = {}
+    shapes = {name: node.positions().shape for name, node in graph.nodes.items()}
+    for order, (name, node) in enumerate(graph.nodes.items()):
+        alike.setdefault((node.plane, shapes[name], apart(name), _pattern((name,))), []).append((order, name))
+    parts = [part for found in alike.values() for part in ([found] if len(found) > MANY else [[n] for n in found])]
+    starts: dict[Plane, int] = {}
+    out: dict[str, Collection] = {}
+    for part in sorted(parts):  # in order of declaration: neighbours in the model are neighbours in memory
+        names: tuple[str, ...] = tuple(name for _, name in part)
+        plane, shape = graph.nodes[names[0]].plane, shapes[names[0]]
+        whole = (len(names), *shape) if len(names) > 1 else shape
+        count, start = int(np.prod(whole)), starts.get(plane, 0)
+        starts[plane] = start + count
+        key = names[0] if len(names) == 1 else _pattern(names)
+        while key in out:
+            key += "'"
+        out[key] = Collection(plane, (start + np.arange(count)).reshape(whole), names)
+    return out
+
+
+def _number(graph: Graph, collections: dict[str, Collection]) -> tuple[dict[Plane, np.ndarray], dict[str, Any]]:
+    """The new number of every position in a plane, and the positions of every name."""
+    number = {plane: np.empty(size, int) for plane, size in graph.sizes.items()}
+    names: dict[str, tuple[Plane, np.ndarray]] = {}
+    for plane, positions, members in collections.values():
+        rows = positions if len(members) > 1 else positions[None]
+        for name, row in zip(members, rows, strict=True):
+            number[plane][graph.nodes[name].positions()] = row
+            names[name] = (plane, row)
+    # In order of declaration, as everything a user sees.
+    return number, {name: names[name] for name in graph.nodes}
+
+
+def roll(graph: Graph, apart: Callable[[str], Hashable] = lambda name: None) -> Rolled:
+    """Group the sites of a graph; see the module docstring.
+
+    Args:
+        graph: the declared graph.
+        apart: what sets a name apart from others; names are rolled together only where this is equal.
+    """
+    collections = _collections(graph, apart)
+    number, names = _number(graph, collections)
     planes: dict[Plane, int] = {}
-    for node in graph.nodes.values():
-        positions = node.positions()
-        start = planes.get(node.plane, 0)
-        planes[node.plane] = start + positions.size
-        table = number.setdefault(node.plane, np.empty(graph.sizes[node.plane], int))
-        table[positions.reshape(-1)] = start + np.arange(positions.size)
-        names[node.name] = (node.plane, (start + np.arange(positions.size)).reshape(positions.shape))
-    buckets: dict[Any, list[tuple[int, Site]]] = {}
+    for plane, positions, _ in collections.values():
+        planes[plane] = planes.get(plane, 0) + positions.size
+    buckets: dict[Any, dict[str, list[tuple[int, int, Site]]]] = {}
     declared: dict[str, int] = {}
-    for site in graph.sites:
+    for place, site in enumerate(graph.sites):
         if 0 in site.batch_shape:  # no data: no factors
             continue
         order = declared[site.name] = declared.get(site.name, -1) + 1
-        buckets.setdefault(_site_key(site), []).append((order, site))
-    groups = []
+        bucket = buckets.setdefault((apart(site.name), _site_key(site)), {})
+        bucket.setdefault(site.name, []).append((place, order, site))
+    found: list[list[tuple[int, int, Site]]] = []
     for bucket in buckets.values():
-        group = _group([s for _, s in bucket], number)
-        inner = graph.observed.get(group.name, bucket[0][1].batch_shape)
-        groups.append(group._replace(order=tuple(k for k, _ in bucket), inner=inner))
-    return Rolled(groups, planes, names)
+        if len(bucket) > MANY:
+            found.append(sorted((entry for sites in bucket.values() for entry in sites), key=lambda entry: entry[0]))
+        else:
+            found += bucket.values()
+    groups = []
+    for entries in sorted(found, key=lambda entries: entries[0][0]):
+        members = tuple(site.name for _, _, site in entries)
+        group = _group([site for _, _, site in entries], number)
+        inner = graph.observed.get(members[0], entries[0][2].batch_shape)
+        name = members[0] if members.count(members[0]) == len(members) else _pattern(members)
+        order = tuple(order for _, order, _ in entries)
+        groups.append(group._replace(name=name, order=order, inner=inner, names=members))
+    return Rolled(groups, planes, names, collections)

@@ -11,6 +11,7 @@ the target of a leaf and the factor's share of the log-evidence; the map, the so
 | NCVMP | $E[\log f \mid z_j]$ under the other *marginals* | $\nabla_{\mu_j} E_{q_j}[\ell_j]$, once a sweep |
 | PVMP | the same | the same, iterated on the edge until $\lambda_j = c_j + \eta_j$ |
 | VMP | the same | the same; refused where $\ell_j$ is not in the family, since the projection is then not exact |
+| StructuredVMP | the same | the same; the fallback of NGMP and EP toward vectors and matrices |
 | BP | exact | refused on every interface that is not conjugate |
 
 The mean-field rules (VMP, NCVMP, PVMP) also take apart what belongs to different clusters; see `_factorise`.
@@ -201,7 +202,7 @@ def _message(factor: AbstractProjected, j: int, found: Families, p: float) -> An
 def _mean_field_target(projection: Any, factor: AbstractProjected, j: int, marginals: Families) -> AbstractFamily:
     if len(marginals) == 1:  # unary: the expected log-factor is the log-factor, often in closed form
         return factor.project(0, marginals[0], marginals, projection)
-    return tangent_projection(marginals[j], factor.mean_field_message(j, marginals, Quadrature()), projection)
+    return factor.mean_field_projection(j, marginals, projection)
 
 
 def _mean_field_evidence(factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
@@ -232,6 +233,21 @@ class VMP(AbstractRule):
     """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
 
     mean_field: ClassVar[bool] = True
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        return NCVMP().target(factor, j, marginals, leaves)
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        return _mean_field_evidence(factor, marginals, leaves)
+
+
+class StructuredVMP(AbstractRule):
+    """The messages of VMP between the interfaces of a factor, with all that stands behind one of them kept joint.
+
+    What NGMP and EP fall back on where an exact log-message has no projection (toward vectors and matrices).
+    """
+
+    mean_field: ClassVar[bool] = False
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         return NCVMP().target(factor, j, marginals, leaves)

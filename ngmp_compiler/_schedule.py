@@ -1,8 +1,9 @@
 """Schedule: an executor for every connected part of the conjugate core, chosen by shape.
 
 `schedule(rolled, groups) -> Plan`. The rule, in order: variables coupled to nothing are solved alone; a path of equal
-variables tied once each is a chain; one hub with scalars tied once each is a star; anything else of at most
-`DENSE_LIMIT` dimensions is solved jointly. Parts of equal shape share one executor.
+variables tied once each is a chain; one hub with scalars tied once each is a star; other scalars without cycles are
+a tree; anything else of at most `DENSE_LIMIT` dimensions is solved jointly. Parts of equal shape share one executor.
+Before that, scalars that only one functional of three or more variables ties to others are integrated out of it.
 """
 
 from typing import Any, NamedTuple
@@ -11,28 +12,28 @@ import numpy as np
 
 from ngmp_kernels.families import Categorical, Gaussian, MvGaussian
 
-from ._components import Shape, components, shapes
-from ._errors import ModelError, Problem
+from ._components import Nodes, Shape, components, private_nodes, shapes
+from ._errors import ModelError, Problem, listed
 from ._expressions import Plane
-from ._roll import Rolled
-from ._type import FactorGroup, Functional, PairEdge
+from ._roll import Collection, Rolled
+from ._schedule_discrete import schedule_discrete
+from ._type import FactorGroup, Functional
 from .executors import (
     DenseGaussian,
-    DiscreteChain,
-    DiscreteIndependent,
-    Enumeration,
     GaussianExecutor,
     IndependentScalars,
     IndependentVectors,
-    PairPiece,
+    Roles,
     ScalarChain,
+    ScalarTree,
     Star,
+    Sum,
+    Sums,
     VectorChain,
     restrict,
 )
 
 DENSE_LIMIT = 4096
-ENUMERATION_LIMIT = 2**16
 
 
 class Plan(NamedTuple):
@@ -40,63 +41,65 @@ class Plan(NamedTuple):
 
     planes: dict[Plane, int]
     names: dict[str, tuple[Plane, np.ndarray]]
+    collections: dict[str, Collection]  # the same names, as they are stored
     groups: list[FactorGroup]
     functionals: list[tuple[int, int, Functional]]  # (group, interface, functional)
+    sums: Sums | None
     gaussian: list[GaussianExecutor]
     discrete: list[Any]
     dtype: Any
 
 
-class _Nodes:
-    """One numbering for the variables of several planes."""
-
-    def __init__(self, planes: dict[Plane, int], wanted: list[Plane]):
-        self.planes = wanted
-        self.offset, total = {}, 0
-        for plane in wanted:
-            self.offset[plane] = total
-            total += planes[plane]
-        self.size = total
-        self.bounds = np.asarray([self.offset[p] for p in wanted] + [total])
-
-    def plane_of(self, nodes: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.bounds, nodes, side="right") - 1
-
-    def split(self, nodes: np.ndarray) -> dict[Plane, np.ndarray]:
-        """Positions by plane."""
-        which = self.plane_of(nodes)
-        return {p: nodes[which == i] - self.offset[p] for i, p in enumerate(self.planes) if (which == i).any()}
-
-
-def schedule(rolled: Rolled, groups: list[FactorGroup], dtype: Any) -> Plan:
-    """Choose the executors; see the module docstring."""
+def schedule(rolled: Rolled, groups: list[FactorGroup], dtype: Any, executors: dict[str, str]) -> Plan:
+    """Choose the executors, or the ones asked for by the name of a variable; see the module docstring."""
+    _check_names(executors, rolled.names)
     edges = [(g, j, edge) for g, group in enumerate(groups) for j, edge in enumerate(group.edges)]
     functionals = [(g, j, edge) for g, j, edge in edges if isinstance(edge, Functional)]
-    gaussian = _gaussian(rolled.planes, groups, functionals)
-    discrete = _discrete(rolled.planes, groups)
-    return Plan(rolled.planes, rolled.names, groups, functionals, gaussian, discrete, dtype)
+    sums, gaussian = _gaussian(rolled.planes, groups, functionals)
+    discrete = schedule_discrete(rolled.planes, groups, rolled.names, executors)
+    return Plan(rolled.planes, rolled.names, rolled.collections, groups, functionals, sums, gaussian, discrete, dtype)
 
 
-def _gaussian(planes: dict[Plane, int], groups: list[FactorGroup], functionals: list) -> list[GaussianExecutor]:
-    nodes = _Nodes(planes, [p for p in planes if p.family in (Gaussian, MvGaussian)])
+def _check_names(executors: dict[str, str], names: dict[str, tuple[Plane, np.ndarray]]) -> None:
+    problems = []
+    for name in executors:
+        if name not in names:
+            problems.append(Problem(name, None, "executors= names no variable", f"there are {listed(names)}"))
+        elif names[name][0].family is not Categorical:
+            given = f"executors= names it, a {names[name][0].family.__name__} variable"
+            problems.append(Problem(name, None, given, "only the executors of categorical variables can be chosen"))
+    if problems:
+        raise ModelError(problems)
+
+
+def _gaussian(
+    planes: dict[Plane, int], groups: list[FactorGroup], functionals: list
+) -> tuple[Sums | None, list[GaussianExecutor]]:
+    nodes = Nodes(planes, [p for p in planes if p.family in (Gaussian, MvGaussian)])
     if not nodes.size:
-        return []
+        return None, []
     touched = [
         np.stack([k.index.positions + nodes.offset[k.plane] for k in f.links]) for _, _, f in functionals
     ]  # each (links, n)
+    anchored = _anchored_nodes(nodes, groups, functionals, touched)
+    private = private_nodes(nodes, [f for _, _, f in functionals], touched, anchored)
+    sums = None
+    if private.any():
+        sums, functionals, touched = _take_sums(planes, nodes, private, functionals, touched)
     pairs = [np.stack([t[0], t[j]], 1) for t in touched for j in range(1, len(t))]
     found = components(nodes.size, np.concatenate(pairs) if pairs else np.empty((0, 2), int))
     parts = shapes(found)
+    trees: list[np.ndarray] = []
     executor = np.full(nodes.size, -1)  # which executor a node belongs to
     plans: list[tuple[str, Any]] = []
     knotted = _knotted_nodes(nodes, touched)
     alone = np.bincount(found.label, minlength=found.count)[found.label] == 1
-    for plane, positions in nodes.split(np.flatnonzero(alone & ~knotted)).items():
+    for plane, positions in nodes.split(np.flatnonzero(alone & ~knotted & ~private)).items():
         executor[positions + nodes.offset[plane]] = len(plans)
         plans.append(("independent", (plane, positions)))
     if (alone & knotted).any():  # tied to themselves
         parts.append(Shape(np.flatnonzero(alone & knotted), None, None))
-    wide = _wide_nodes(nodes, functionals, touched)
+    wide = _wide_nodes(nodes, groups, functionals, touched)
     chains: dict[Any, list[np.ndarray]] = {}
     for part in parts:
         kind = "dense" if knotted[part.nodes].any() else _classify(part, nodes, wide)
@@ -107,8 +110,15 @@ def _gaussian(planes: dict[Plane, int], groups: list[FactorGroup], functionals: 
             assert path is not None
             chains.setdefault((int(nodes.plane_of(path[:1])[0]), len(path)), []).append(path)
             continue
+        if kind == "tree":
+            trees.append(part.nodes)
+            continue
         executor[part.nodes] = len(plans)
         plans.append((kind, part))
+    if trees:  # all at once
+        part = Shape(np.sort(np.concatenate(trees)), None, None)
+        executor[part.nodes] = len(plans)
+        plans.append(("tree", part))
     for (plane_number, _), paths in chains.items():
         order = np.stack(paths)
         executor[order.reshape(-1)] = len(plans)
@@ -116,23 +126,59 @@ def _gaussian(planes: dict[Plane, int], groups: list[FactorGroup], functionals: 
         plans.append(("chain", (plane, order - nodes.offset[plane])))
     pieces: list[list] = [[] for _ in plans]
     for number, ((_, _, f), t) in enumerate(zip(functionals, touched, strict=True)):
-        owner = executor[t[0]]
-        for e in np.unique(owner):
+        owner = executor[t[0]] if len(t) else np.empty(0, int)
+        for e in np.unique(owner[owner >= 0]):  # none: integrated out
             rows = None if (owner == e).all() else np.flatnonzero(owner == e)
             pieces[e].extend(restrict(number, f, r) for r in _directed(t, rows, plans[e], nodes))
-    return [_build(plan, p, planes, nodes, groups, functionals) for plan, p in zip(plans, pieces, strict=True)]
+    return sums, [_build(plan, p, planes, nodes, groups, functionals) for plan, p in zip(plans, pieces, strict=True)]
 
 
-def _wide_nodes(nodes: _Nodes, functionals: list, touched: list) -> np.ndarray:
-    """Nodes tied by vector-valued functionals, which a star cannot integrate out."""
+def _anchored_nodes(nodes: Nodes, groups: list[FactorGroup], functionals: list, touched: list) -> np.ndarray:
+    """Nodes with a precision of their own that does not come from a sum; in parts too large for a joint solution, one
+    that moves must do."""
+    fixed, moving = np.zeros(nodes.size, bool), np.zeros(nodes.size, bool)
+    for (g, _, _), t in zip(functionals, touched, strict=True):
+        if len(t) == 1:
+            which = fixed if groups[g].conjugate and groups[g].mask is None else moving
+            which[t[0]] = True
+    pairs = [np.stack([t[0], t[j]], 1) for t in touched for j in range(1, len(t))]
+    label = components(nodes.size, np.concatenate(pairs) if pairs else np.empty((0, 2), int)).label
+    return fixed | (moving & (np.bincount(label)[label] > DENSE_LIMIT))
+
+
+def _take_sums(
+    planes: dict[Plane, int], nodes: Nodes, private: np.ndarray, functionals: list, touched: list
+) -> tuple[Sums, list, list]:
+    """Integrate the private scalars out: the functionals without them."""
+    sums, unary, left, ends = [], [], [], []
+    for number, ((g, j, f), t) in enumerate(zip(functionals, touched, strict=True)):
+        own = private[t]
+        if len(t) == 1:
+            rows = None if own[0].all() else np.flatnonzero(own[0])
+            unary += [restrict(number, f, rows)] if own.any() else []
+        elif own.any():  # the same links in every row
+            order = [i for i in range(len(t)) if not own[i].any()]
+            count = len(order)
+            order += [i for i in range(len(t)) if own[i].any()]
+            f = f._replace(links=tuple(f.links[i] for i in order))
+            sums.append(Sum(restrict(number, f, None), count))
+            f, t = f._replace(links=f.links[:count]), t[order[:count]]
+        left.append((g, j, f))
+        ends.append(t)
+    members = nodes.split(np.flatnonzero(private))
+    return Sums(planes, members, sums, unary), left, ends
+
+
+def _wide_nodes(nodes: Nodes, groups: list[FactorGroup], functionals: list, touched: list) -> np.ndarray:
+    """Nodes tied by vector-valued functionals, or with one that moves: a star cannot integrate them out."""
     wide = np.zeros(nodes.size, bool)
-    for (_, _, f), t in zip(functionals, touched, strict=True):
-        if len(f.links) > 1 and f.width is not None:
+    for (g, _, f), t in zip(functionals, touched, strict=True):
+        if f.width is not None and (len(f.links) > 1 or not groups[g].conjugate):
             wide[t.reshape(-1)] = True
     return wide
 
 
-def _knotted_nodes(nodes: _Nodes, touched: list) -> np.ndarray:
+def _knotted_nodes(nodes: Nodes, touched: list) -> np.ndarray:
     """Nodes of a functional with three or more ends, or with two ends on one variable: no chain and no star."""
     knotted = np.zeros(nodes.size, bool)
     for t in touched:
@@ -143,7 +189,7 @@ def _knotted_nodes(nodes: _Nodes, touched: list) -> np.ndarray:
     return knotted
 
 
-def _hub(part: Shape, nodes: _Nodes) -> int:
+def _hub(part: Shape, nodes: Nodes) -> int:
     """The hub of a star; of two ends the vector."""
     vectors = [x[0] + nodes.offset[p] for p, x in nodes.split(part.nodes).items() if p.event_shape]
     if vectors:
@@ -152,7 +198,7 @@ def _hub(part: Shape, nodes: _Nodes) -> int:
     return part.hub
 
 
-def _classify(part: Shape, nodes: _Nodes, wide: np.ndarray) -> str:
+def _classify(part: Shape, nodes: Nodes, wide: np.ndarray) -> str:
     which = nodes.plane_of(part.nodes)
     if part.path is not None and (which == which[0]).all():
         vector = bool(nodes.planes[which[0]].event_shape)
@@ -165,10 +211,12 @@ def _classify(part: Shape, nodes: _Nodes, wide: np.ndarray) -> str:
             return "star"
         if len(part.nodes) == 2 and len(set(which)) == 2 and not all(nodes.planes[w].event_shape for w in which):
             return "star"
+    if part.tree and not any(nodes.planes[w].event_shape for w in set(which)):
+        return "tree"
     return "dense"
 
 
-def _directed(t: np.ndarray, rows: np.ndarray | None, plan: tuple[str, Any], nodes: _Nodes) -> list[np.ndarray | None]:
+def _directed(t: np.ndarray, rows: np.ndarray | None, plan: tuple[str, Any], nodes: Nodes) -> list[np.ndarray | None]:
     """Split rows by the direction in which they run along a chain, or by the end that is the hub of a star."""
     kind, detail = plan
     if kind == "star":
@@ -188,12 +236,24 @@ def _directed(t: np.ndarray, rows: np.ndarray | None, plan: tuple[str, Any], nod
     return [every[forward], every[~forward]]
 
 
-def _build(plan: tuple[str, Any], pieces: list, planes: dict, nodes: _Nodes, groups: list, functionals: list) -> Any:
+def _roles(groups: list[FactorGroup], functionals: list) -> Roles:
+    """Conjugate functionals do not move; of those the unmasked priors of single variables are proper."""
+    fixed = frozenset(f for f, (g, _, _) in enumerate(functionals) if groups[g].conjugate)
+    lone = (f for f in fixed if len(functionals[f][2].links) == 1 and functionals[f][2].links[0].op == "scale")
+    return Roles(fixed, frozenset(f for f in lone if _declares(groups[functionals[f][0]])))
+
+
+def _declares(group: FactorGroup) -> bool:
+    return not group.observed and group.mask is None
+
+
+def _build(plan: tuple[str, Any], pieces: list, planes: dict, nodes: Nodes, groups: list, functionals: list) -> Any:
     kind, detail = plan
     if kind == "independent":
         plane, positions = detail
-        make = IndependentVectors if plane.event_shape else IndependentScalars
-        return make(plane, planes[plane], positions, pieces)
+        if not plane.event_shape:
+            return IndependentScalars(plane, planes[plane], positions, pieces)
+        return IndependentVectors(plane, planes[plane], positions, pieces, _roles(groups, functionals))
     if kind == "chain":
         plane, order = detail
         make = VectorChain if plane.event_shape else ScalarChain
@@ -203,7 +263,9 @@ def _build(plan: tuple[str, Any], pieces: list, planes: dict, nodes: _Nodes, gro
         hub = detail.hub
         ((hub_plane, hub_position),) = ((p, int(x[0])) for p, x in nodes.split(np.asarray([hub])).items())
         ((plane, satellites),) = nodes.split(detail.nodes[detail.nodes != hub]).items()
-        return Star(planes, (hub_plane, hub_position), (plane, satellites), pieces)
+        return Star(planes, (hub_plane, hub_position), (plane, satellites), pieces, _roles(groups, functionals))
+    if kind == "tree":
+        return ScalarTree(planes, members, pieces)
     total = sum(len(x) * (p.event_shape[0] if p.event_shape else 1) for p, x in members.items())
     if total > DENSE_LIMIT:
         sites = sorted({groups[functionals[p.functional][0]].name for p in pieces})
@@ -211,60 +273,8 @@ def _build(plan: tuple[str, Any], pieces: list, planes: dict, nodes: _Nodes, gro
             Problem(
                 ", ".join(sites),
                 None,
-                f"they tie {total} Gaussian dimensions in a shape that is no chain and no star",
+                f"they tie {total} Gaussian dimensions in a shape that is no chain, star or tree",
                 f"joint solution is limited to {DENSE_LIMIT} dimensions; declare the states as vectors or a scan",
             )
         )
-    return DenseGaussian(planes, members, pieces, "Gaussian variables tied in a shape that is no chain and no star")
-
-
-def _discrete(planes: dict[Plane, int], groups: list[FactorGroup]) -> list[Any]:
-    nodes = _Nodes(planes, [p for p in planes if p.family is Categorical])
-    if not nodes.size:
-        return []
-    first = [(g, group.edges[0]) for g, group in enumerate(groups) if group.edges]
-    ties = [(g, edge) for g, edge in first if isinstance(edge, PairEdge)]
-    ends = [
-        np.stack([e.index.positions + nodes.offset[e.plane] for e in edge], 1) for _, edge in ties
-    ]  # each (n, 2)
-    found = components(nodes.size, np.concatenate(ends) if ends else np.empty((0, 2), int))
-    executors: list[Any] = []
-    lone = np.flatnonzero(np.bincount(found.label, minlength=found.count)[found.label] == 1)
-    for plane, positions in nodes.split(lone).items():
-        executors.append(DiscreteIndependent(plane, positions))
-    chains: dict[Any, list[np.ndarray]] = {}
-    for part in shapes(found):
-        which = nodes.plane_of(part.nodes)
-        if part.path is not None and (which == which[0]).all():
-            chains.setdefault((int(which[0]), len(part.path)), []).append(part.path)
-            continue
-        members = [(p, int(x)) for p, positions in nodes.split(part.nodes).items() for x in positions]
-        states = np.prod([float(p.event_shape[0]) for p, _ in members])
-        if states > ENUMERATION_LIMIT:
-            sites = ", ".join(sorted({groups[g].name for g, _ in ties}))
-            limit = f"joint tables are limited to {ENUMERATION_LIMIT} states"
-            raise ModelError(Problem(sites, None, f"{len(members)} categorical variables tied in no chain", limit))
-        executors.append(Enumeration(members, _pairs(ties, ends, part.nodes, None)))
-    for (plane_number, _), paths in chains.items():
-        order = np.stack(paths)
-        plane = nodes.planes[plane_number]
-        local = np.full(nodes.size, -1)
-        local[order.reshape(-1)] = np.arange(order.size)
-        pieces = _pairs(ties, ends, order.reshape(-1), local)
-        executors.append(DiscreteChain(plane, planes[plane], order - nodes.offset[plane], pieces))
-    return executors
-
-
-def _pairs(ties: list, ends: list[np.ndarray], members: np.ndarray, local: np.ndarray | None) -> list[PairPiece]:
-    """The rows of every pairwise group inside `members`, split by direction along the chain if there is one."""
-    out = []
-    for (g, edge), end in zip(ties, ends, strict=True):
-        inside = np.isin(end[:, 0], members)
-        forward = np.ones(len(end), bool) if local is None else local[end[:, 0]] < local[end[:, 1]]
-        for keep in (inside & forward, inside & ~forward):
-            if keep.any():
-                rows = None if keep.all() else np.flatnonzero(keep)
-                pick = slice(None) if rows is None else rows
-                sides = [(e.plane, e.index.positions[pick]) for e in edge]
-                out.append(PairPiece(g, rows, *sides))
-    return out
+    return DenseGaussian(planes, members, pieces, "Gaussian variables tied in cycles")

@@ -11,12 +11,14 @@ from jaxtyping import Array, Bool, Float, Int
 from ._core import Leaves
 from ._emit import Map
 
-CONVERGED, RUNNING, STUCK, INVALID = 0, 1, 2, 3
+CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
     STUCK: "no proper step was found: marginals turn improper along every shortened step; check priors and data scale",
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
+    UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
+    "choose an exact executor with executors= if one fits, or weaken the ties",
 }
 _SHRINK = 0.25
 _MAX_SHRINKS = 30

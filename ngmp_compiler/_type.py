@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ngmp_kernels import AbstractConjugate, AbstractFactor, GenericDensity
+from ngmp_kernels import AbstractConjugate, AbstractFactor
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from ._errors import ModelError, Problem
@@ -45,11 +45,17 @@ class PlaneEdge(NamedTuple):
     index: IndexMap
 
 
-class PairEdge(NamedTuple):
-    """n joint interfaces over two categorical variables: rows `left`, columns `right` of a table."""
+class TableEdge(NamedTuple):
+    """n joint interfaces over two or more categorical variables, the axes of a table.
 
-    left: PlaneEdge
-    right: PlaneEdge
+    As an interface it is one categorical variable, whose classes are the cells of the table in row-major order.
+    """
+
+    sides: tuple[PlaneEdge, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(side.plane.event_shape[0] for side in self.sides)
 
 
 class FactorGroup(NamedTuple):
@@ -57,7 +63,7 @@ class FactorGroup(NamedTuple):
 
     name: str
     factor: AbstractFactor
-    edges: tuple[Functional | PlaneEdge | PairEdge | None, ...]
+    edges: tuple[Functional | PlaneEdge | TableEdge | None, ...]
     constants: tuple[Any, ...]  # the value of an interface without variables, else None
     mask: Any
     n: int
@@ -82,7 +88,9 @@ def kind(value: Any) -> str:
         return "mvgaussian" if value.event_shape else "gaussian"
     if isinstance(value, Exp):
         return "exp(mvgaussian)" if value.inner.event_shape else "exp(gaussian)"
-    return "take(categorical)" if isinstance(value, Take) else "constant"
+    if isinstance(value, Take):
+        return f"take({value.table[0].plane.family.kind})" if value.random else "take(categorical)"
+    return "constant"
 
 
 _WORDS = {
@@ -92,6 +100,7 @@ _WORDS = {
     "exp(gaussian)": "exp(z) of a Gaussian z",
     "exp(mvgaussian)": "exp of a vector",
     "take(categorical)": "take(table, z) of a Categorical z",
+    "take(dirichlet)": "take(p, z) of Dirichlet variables p and a Categorical z",
 }
 
 
@@ -101,7 +110,7 @@ def _words(kind: str) -> str:
 
 def _problems(group: Group, kinds: dict[str, str]) -> list[Problem]:
     """Say which arguments are off, against the nearest signature of the distribution."""
-    name = "ngmp.factor" if isinstance(group.distribution, GenericDensity) else type(group.distribution).__name__
+    name = group.distribution.label
     every = group.distribution.signatures
     signatures = [s for s in every if set(s.arguments) == set(kinds)]
     if not signatures:
@@ -135,7 +144,7 @@ def _cast(value: Any, dtype: Any) -> Any:
         links = tuple(t._replace(coefficient=_cast(t.coefficient, dtype)) for t in value.terms)
         return Affine(links, _cast(value.offset, dtype), value.batch_shape, value.event_shape)
     if isinstance(value, Take):
-        return Take(_cast(value.table, dtype), value.index)
+        return value if value.random else Take(_cast(value.table, dtype), *value.indices)
     if value is None or isinstance(value, Variable):
         return value
     if isinstance(value, (int, float, np.ndarray, np.generic)):
@@ -193,8 +202,8 @@ def _explicit(op: str, c: Any, plane: Plane, dtype: Any, wanted: str) -> Any:
 
 
 def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
-    if isinstance(expression, tuple) :
-        return PairEdge(*(_edge(v, n, sizes, dtype) for v in expression))
+    if isinstance(expression, tuple):
+        return TableEdge(tuple(_edge(v, n, sizes, dtype) for v in expression))
     if isinstance(expression, Variable):
         if expression.plane.family in (Gaussian, MvGaussian):
             return _edge(as_affine(expression), n, sizes, dtype)
@@ -231,7 +240,7 @@ def _finite(value: Any) -> Any:
         terms = tuple(t._replace(coefficient=_finite_or(t.coefficient, 0)) for t in value.terms)
         return Affine(terms, _finite_or(value.offset, 0), value.batch_shape, value.event_shape)
     if isinstance(value, Take):
-        return Take(_finite_or(value.table, 1), value.index)
+        return value if value.random else Take(_finite_or(value.table, 1), *value.indices)
     return value if isinstance(value, Variable) else _finite_or(value, 1)
 
 

@@ -4,12 +4,19 @@ Precision is a property of the process: one flag leaks into every module, so flo
 (`NGMP_X64=0`, tests marked `core32`) run in separate processes. The library itself never sets the flag.
 """
 
+import gc
 import os
 from pathlib import Path
 
-import jax
-import pytest
-from jaxtyping import PRNGKeyArray
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Each worker has a core to itself; threads of all of them on all cores only get into each other's way.
+    one_thread = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    one_thread += " --xla_backend_optimization_level=0"  # most of a test is compilation
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {one_thread}".strip()
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from jaxtyping import PRNGKeyArray  # noqa: E402
 
 X64 = os.environ.get("NGMP_X64", "1") != "0"
 
@@ -21,6 +28,14 @@ jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS", "cpu"))
 def pytest_report_header(config: pytest.Config) -> str:
     del config
     return f"ngmp: float{64 if X64 else 32}, NGMP_DATA={os.environ.get('NGMP_DATA', '(not set)')}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_programs():
+    """A thousand compiled programs in one process exhaust its memory maps, and slow the garbage collector down."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture

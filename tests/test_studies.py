@@ -29,6 +29,7 @@ def studies(request):
     return {"damping": damping, "fractional": fractional, "mean_precision": mean_precision, "sunspots": sunspots}
 
 
+@pytest.mark.slow
 def test_the_published_law_of_tau_comes_from_the_three_point_rule(studies):
     study = studies["mean_precision"]
     found = study.study(3, (16, 64), {k: study.ARMS[k] for k in ("VMP", "3-point", "NGMP")})
@@ -109,6 +110,7 @@ def test_settling_is_for_good(studies):
     np.testing.assert_array_equal(studies["damping"].settled(energy), [3, 5, 0])
 
 
+@pytest.mark.slow
 def test_half_a_power_counts_the_residuals_that_the_exact_posterior_counts(studies):
     study = studies["fractional"]
     case = study.regressions(3, (1, 4))

@@ -22,6 +22,7 @@ from .bernoulli import Bernoulli as Bernoulli
 from .beta import Beta as Beta
 from .binomial import Binomial as Binomial
 from .categorical import Categorical as Categorical
+from .deterministic import Deterministic as Deterministic
 from .dirichlet import Dirichlet as Dirichlet
 from .distribution import REGISTRY as REGISTRY
 from .distribution import Distribution as Distribution
@@ -34,10 +35,16 @@ from .factor import AbstractFactor as AbstractFactor
 from .factor import AbstractProjected as AbstractProjected
 from .factor import nested_quadrature as nested_quadrature
 from .gamma import Gamma as Gamma
+from .gated import Gate as Gate
+from .gated import Gated as Gated
+from .gated import GatedConstant as GatedConstant
+from .gated import Mixture as Mixture
 from .generic import ConstantFactor as ConstantFactor
 from .generic import GenericDensity as GenericDensity
 from .generic import GenericFactor as GenericFactor
 from .given import Given as Given
+from .inverse_gamma import InverseGamma as InverseGamma
+from .learned_table import AbstractLearnedTable as AbstractLearnedTable
 from .mv_normal import MvNormal as MvNormal
 from .negative_binomial import NegativeBinomial as NegativeBinomial
 from .normal import Normal as Normal
@@ -53,6 +60,7 @@ from .projection import expectation as expectation
 from .projection import nodes as nodes
 from .projection import tangent_projection as tangent_projection
 from .split import SplitFactor as SplitFactor
-from .split import SplitPair as SplitPair
+from .split import SplitTable as SplitTable
 from .student_t import StudentT as StudentT
 from .tilted import tilted_match as tilted_match
+from .wishart import Wishart as Wishart

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float
 
 from .distribution import (
@@ -18,12 +19,14 @@ from .distribution import (
     exactly_one,
     register,
 )
-from .factor import AbstractConjugate, AbstractProjected, Families, Values
+from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Values
 from .families import Bernoulli as BernoulliFamily
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gaussian, uniform
-from .special import log_probability, safe_log
+from .predictive import threshold_cdf
+from .projection import Quadrature, nodes
+from .special import binomial_cdf, log_probability, safe_log
 
 _BINARY = "outcomes must be 0 or 1"
 
@@ -32,11 +35,26 @@ def _is_binary(y: Array) -> Array:
     return jnp.asarray((y == 0.0) | (y == 1.0))
 
 
+def _binary_cdf(out: Array, zero: Array) -> Array:
+    out, zero = jnp.broadcast_arrays(out, zero)
+    return jnp.where(out < 0.0, 0.0, jnp.where(out < 1.0, zero, 1.0))
+
+
+def logit_cdf(q: Gaussian, out: Array, trials: Array) -> Array:
+    """`F(k)` of a binomial count with logits z ~ q: `y <= k` exactly if z < -logit B for B ~ Beta(n - k, k + 1)."""
+    k, trials = jnp.floor(out), jnp.broadcast_to(trials, q.batch_shape)
+    inside = jnp.clip(k, 0.0, jnp.maximum(trials - 1.0, 0.0))
+    p, log_weights = nodes(Quadrature(), Beta.from_ab(jnp.maximum(trials - inside, 1.0), inside + 1.0))
+    value = threshold_cdf(q, -logit(p), log_weights, lambda z: binomial_cdf(out, trials, jax.nn.sigmoid(-z)))
+    return jnp.where(k < 0.0, 0.0, jnp.where(k >= trials, 1.0, value))
+
+
 class BernoulliLogit(AbstractProjected):
     """`f(z) = Bernoulli(out; logit^{-1} z)`: `l(z) = -y softplus(-z) - (1 - y) softplus(z)`."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "count"
     out: Float[Values, " #n"]
 
     def log_density(self, z: Array) -> Array:
@@ -53,12 +71,20 @@ class BernoulliLogit(AbstractProjected):
     def moments(self, z: Array) -> tuple[Array, Array]:
         return jax.nn.sigmoid(z), jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
 
+    def cdf(self, out: Array, z: Array) -> Array:
+        return _binary_cdf(out, jax.nn.sigmoid(-z))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (q,) = marginals
+        return logit_cdf(q, out, jnp.ones(1, q.dtype))
+
 
 class BernoulliProbs(AbstractConjugate):
     """`f(p) = p^y (1 - p)^{1 - y}`: the Beta message (y, 1 - y)."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)
     families: ClassVar[Families] = (Beta,)
+    support: ClassVar[str | None] = "count"
     out: Float[Values, " #n"]
 
     def log_density(self, p: Array) -> Array:
@@ -73,6 +99,9 @@ class BernoulliProbs(AbstractConjugate):
 
     def moments(self, p: Array) -> tuple[Array, Array]:
         return p, p * (1.0 - p)
+
+    def cdf(self, out: Array, p: Array) -> Array:
+        return _binary_cdf(out, 1.0 - p)
 
 
 class BernoulliPrior(AbstractConjugate):
@@ -120,7 +149,8 @@ def _lower_constant(out: Any, **given: Any) -> Lowered:
     out, logits = as_float(out), as_logits(**given)
     conditions = {**BernoulliLogit(out).checks(), **BernoulliPrior(logits).checks()}
     value = BernoulliLogit(out).log_density(logits)
-    return Lowered(ConstantFactor(value, *BernoulliPrior(logits).moments(value), conditions), ())
+    moments = BernoulliPrior(logits).moments(value)
+    return Lowered(ConstantFactor(value, *moments, conditions, BernoulliLogit(out), (logits,)), ())
 
 
 _GIVEN = ("probs", "logits")

@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
 from .distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, register
@@ -17,6 +18,7 @@ class BetaPrior(AbstractConjugate):
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)
     families: ClassVar[Families] = (BetaFamily,)
+    support: ClassVar[str | None] = "unit"
     a: Float[Values, " #n"]
     b: Float[Values, " #n"]
 
@@ -40,6 +42,10 @@ class BetaPrior(AbstractConjugate):
         mean = jnp.broadcast_to(self.a / total, p.shape)
         return mean, mean * (1.0 - mean) / (total + 1.0)
 
+    def cdf(self, out: Array, *z: Array) -> Array:
+        del z
+        return betainc(*jnp.broadcast_arrays(self.a, self.b, jnp.clip(out, 0.0, 1.0)))
+
 
 def _lower_prior(out: Any, a: Any, b: Any) -> Lowered:
     return Lowered(BetaPrior(as_float(a), as_float(b)), (out,))
@@ -49,7 +55,7 @@ def _lower_constant(out: Any, a: Any, b: Any) -> Lowered:
     factor, out = BetaPrior(as_float(a), as_float(b)), as_float(out)
     conditions = {**factor.checks(), "outcomes must lie strictly between 0 and 1": (out > 0.0) & (out < 1.0)}
     value = factor.log_density(out)
-    return Lowered(ConstantFactor(value, *factor.moments(value), conditions), ())
+    return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
 
 
 @register

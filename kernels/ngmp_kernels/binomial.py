@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .bernoulli import BernoulliPrior, as_logits
+from .bernoulli import BernoulliPrior, as_logits, logit_cdf
 from .distribution import BETA, CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, exactly_one, register
-from .factor import AbstractConjugate, AbstractProjected, Families, Values
+from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Values
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gaussian, uniform
-from .special import is_count, log_binomial, safe_log
+from .special import binomial_cdf, is_count, log_binomial, safe_log
 
 
 def _check_counts(counts: Array, trials: Array) -> dict[str, Array]:
@@ -25,6 +25,7 @@ class BinomialLogit(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "count"
     counts: Float[Values, " #n"]
     trials: Float[Values, " #n"]
 
@@ -46,12 +47,20 @@ class BinomialLogit(AbstractProjected):
         mean = self.trials * jax.nn.sigmoid(z)
         return mean, mean * jax.nn.sigmoid(-z)
 
+    def cdf(self, out: Array, z: Array) -> Array:
+        return binomial_cdf(out, self.trials, jax.nn.sigmoid(-z))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (q,) = marginals
+        return logit_cdf(q, out, self.trials)
+
 
 class BinomialProbs(AbstractConjugate):
     """`f(p) = C(n, y) p^y (1 - p)^{n - y}`: the Beta message (y, n - y)."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)
     families: ClassVar[Families] = (Beta,)
+    support: ClassVar[str | None] = "count"
     counts: Float[Values, " #n"]
     trials: Float[Values, " #n"]
 
@@ -69,6 +78,9 @@ class BinomialProbs(AbstractConjugate):
     def moments(self, p: Array) -> tuple[Array, Array]:
         return self.trials * p, self.trials * p * (1.0 - p)
 
+    def cdf(self, out: Array, p: Array) -> Array:
+        return binomial_cdf(out, self.trials, 1.0 - p)
+
 
 def _lower_logit(out: Any, n: Any, logits: Any) -> Lowered:
     return Lowered(BinomialLogit(as_float(out), as_float(n)), (logits,))
@@ -82,7 +94,8 @@ def _lower_constant(out: Any, n: Any, **given: Any) -> Lowered:
     factor, logits = BinomialLogit(as_float(out), as_float(n)), as_logits(**given)
     conditions = {**factor.checks(), **BernoulliPrior(logits).checks()}
     value = factor.log_density(logits)
-    return Lowered(ConstantFactor(value, *factor.moments(jnp.broadcast_to(logits, value.shape)), conditions), ())
+    moments = factor.moments(jnp.broadcast_to(logits, value.shape))
+    return Lowered(ConstantFactor(value, *moments, conditions, factor, (logits,)), ())
 
 
 _GIVEN = ("probs", "logits")

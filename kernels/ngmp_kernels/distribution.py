@@ -9,6 +9,7 @@ expression classes: it only applies `+`, `-`, `*` and reads `.shape`.
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
@@ -23,11 +24,14 @@ GAUSSIAN = frozenset({"gaussian"})  # affine in Gaussian variables, scalar-value
 MV_GAUSSIAN = frozenset({"mvgaussian"})  # the same, vector-valued
 EXP_GAUSSIAN = frozenset({"exp(gaussian)"})  # exp of a scalar-valued affine expression
 GAMMA = frozenset({"gamma"})
+INVERSE_GAMMA = frozenset({"inversegamma"})
+WISHART = frozenset({"wishart"})
 BETA = frozenset({"beta"})
 DIRICHLET = frozenset({"dirichlet"})
 BERNOULLI = frozenset({"bernoulli"})
 CATEGORICAL = frozenset({"categorical"})
 TAKE = frozenset({"take(categorical)"})  # the row of a constant table picked by a categorical variable
+TAKE_DIRICHLET = frozenset({"take(dirichlet)"})  # one of several Dirichlet variables, picked in the same way
 
 
 class Lowered(NamedTuple):
@@ -45,7 +49,7 @@ class Signature:
         arguments: the accepted kinds of every argument, the outcome `"out"` included.
         lower: called with the arguments by name. Constants are arrays with a leading axis n or 1; Gaussian ones are
             affine expressions; `exp(gaussian)` comes as the inner expression; `take(categorical)` as an object with
-            `.table` (n|1, K, K') and `.index`; other variables as they are.
+            `.table` (n|1, K, K') and `.indices` (and `.index`, if there is one); other variables as they are.
         factor: the class of the factor that `lower` returns.
     """
 
@@ -88,6 +92,11 @@ class Distribution:
             got += [f"{name}=" for name in unknown]
             raise TypeError(f"{cls.__name__} takes {first}{last}; got {' and '.join(got)}")
         return super().__new__(cls)
+
+    @property
+    def label(self) -> str:
+        """The name in messages."""
+        return type(self).__name__
 
     @property
     def key(self) -> Hashable:
@@ -139,3 +148,9 @@ def reciprocal(x: Values) -> Values:
     """`1/x`; zero gives infinity without a warning, as in jax, and is reported by the factor's checks."""
     with np.errstate(divide="ignore"):
         return 1.0 / x
+
+
+def same_function(f: Callable) -> Hashable:
+    """What tells functions apart. A lambda in a loop is a new object each time; capturing nothing, it is its code."""
+    pure = isinstance(f, FunctionType) and not (f.__closure__ or f.__defaults__ or f.__kwdefaults__)
+    return f.__code__ if pure else f

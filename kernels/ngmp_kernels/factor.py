@@ -8,7 +8,7 @@ log-message is projected on the tangent space at the receiving marginal).
 
 import abc
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .families import AbstractFamily
+from .families import AbstractFamily, Gaussian
+from .predictive import MOMENTS, product_nodes, tilted_log_density
 from .projection import AbstractRule, Quadrature, expectation, nodes, tangent_projection
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class AbstractFactor(eqx.Module):
     """The names of the interfaces, as in the paper, for example `("r", "tau")`."""
     families: eqx.AbstractVar[Families]
     """The receiving family of each interface."""
+    deterministic: ClassVar[bool] = False
+    """Whether the factor is a delta: then it has no expected logarithm, and mean-field rules pass it by."""
+    support: ClassVar[str | None] = None
+    """Where an outcome lives: "real", "positive", "unit" or "count"; None where it has no distribution function."""
 
     @abc.abstractmethod
     def log_density(self, *z: Array) -> Float[Array, "... n"]:
@@ -56,6 +61,31 @@ class AbstractFactor(eqx.Module):
         A factor on a residual `r = out - mean` is given `r` at `out = 0`, so that the mean is `-r`.
         """
 
+    def cdf(self, out: Array, *z: Array) -> Float[Array, "... n"]:
+        """`P(outcome <= out | z)`, with `z` as in `moments`; for factors that state a `support`."""
+        raise NotImplementedError(f"{type(self).__name__} has no distribution function")
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        """`E[outcome]`, `Var[E[outcome | z]]` and `E[Var[outcome | z]]` under the product of the marginals.
+
+        Marginals are of the interfaces as in `moments`, that is at outcome zero where that is part of a residual.
+        """
+        z, log_weights, axes = product_nodes(MOMENTS, marginals)
+        mean, variance = self.moments(*z)
+        weights = jnp.exp(log_weights)
+        weights = weights.reshape(weights.shape + (1,) * (np.ndim(mean) - weights.ndim))
+        centre = jnp.sum(weights * mean, axes)
+        return centre, jnp.sum(weights * (mean - centre) ** 2, axes), jnp.sum(weights * variance, axes)
+
+    def predictive_cdf(self, out: Float[Array, " n"], marginals: Cavities) -> Float[Array, " n"]:
+        """`F(out) = E[F(out | z)]` under the product of the marginals, which are as in `predictive_moments`."""
+        z, log_weights, axes = product_nodes(Quadrature(), marginals)
+        return jnp.sum(jnp.exp(log_weights) * self.cdf(out, *z), axes)
+
+    def predictive_log_density(self, marginals: Cavities) -> Float[Array, " n"]:
+        """`log ∫ f(z) Π_j q_j(z_j) dz` of the outcome that the factor holds."""
+        raise NotImplementedError(f"{type(self).__name__} has no predictive density")
+
 
 class AbstractConjugate(AbstractFactor):
     """A factor of at most one interface (a pair of categoricals counts as one) with an in-family message."""
@@ -63,6 +93,13 @@ class AbstractConjugate(AbstractFactor):
     @abc.abstractmethod
     def message(self) -> tuple[AbstractFamily | None, Float[Array, " #n"]]:
         """`(eta, log_scale)` with `log f(z) = eta . T(z) + log_scale`, exactly; `eta` is None without interfaces."""
+
+    def predictive_log_density(self, marginals: Cavities) -> Float[Array, " n"]:
+        """`A(lam + eta) - A(lam) + log_scale`."""
+        (q,) = marginals
+        message, log_scale = self.message()
+        message = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), message, q)
+        return (q + message).log_partition() - q.log_partition() + log_scale
 
 
 class AbstractProjected(AbstractFactor):
@@ -102,9 +139,21 @@ class AbstractProjected(AbstractFactor):
         """`log ∫ f(z) Π_i q_i(z_i) dz` under all normalised cavities."""
         return integrate_message(self, 0, cavities, rule)
 
+    def predictive_log_density(self, marginals: Cavities) -> Float[Array, " n"]:
+        if len(marginals) > 1:
+            return self.log_evidence(marginals, Quadrature())
+        q, hint = next(iter(marginals)), self.initial()[0]
+        if isinstance(q, Gaussian):
+            return tilted_log_density(q, self.log_density, hint)
+        return integrate_message(self, 0, marginals, Quadrature())
+
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
         """The expected log-factor `E[log f | z_j]` under the other *marginals*: what VMP sends toward `j`."""
         return nested_expectation(self, j, marginals, rule)
+
+    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+        """The message of VMP toward `j`: the tangent projection of the expected log-factor, exact if in the family."""
+        return tangent_projection(marginals[j], self.mean_field_message(j, marginals, Quadrature()), rule)
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
         """`E[log f]` under the product of all marginals: minus the mean-field energy of the factor."""
@@ -120,6 +169,10 @@ class AbstractProjected(AbstractFactor):
     def in_family(self) -> tuple[bool, ...]:
         """Toward which interfaces the expected log-factor lies in the receiving family, so that VMP is exact there."""
         return (False,) * len(self.interfaces)
+
+    def has_projection(self) -> bool:
+        """Whether exact log-messages can be projected; if not, NGMP and EP fall back on structured VMP."""
+        return True
 
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         """A starting *marginal* per interface read off the data; None where the data say nothing."""

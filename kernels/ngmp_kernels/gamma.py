@@ -3,6 +3,7 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jax.scipy.special import gammainc
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, GAMMA, Distribution, Lowered, Signature, as_float, exactly_one, reciprocal, register
@@ -17,6 +18,7 @@ class GammaPrior(AbstractConjugate):
 
     interfaces: ClassVar[tuple[str, ...]] = ("tau",)
     families: ClassVar[Families] = (GammaFamily,)
+    support: ClassVar[str | None] = "positive"
     concentration: Float[Values, " #n"]
     rate: Float[Values, " #n"]
 
@@ -40,6 +42,11 @@ class GammaPrior(AbstractConjugate):
         mean = self.concentration / self.rate
         return jnp.broadcast_to(mean, tau.shape), jnp.broadcast_to(mean / self.rate, tau.shape)
 
+    def cdf(self, out: Array, *z: Array) -> Array:
+        del z
+        a, x = jnp.broadcast_arrays(self.concentration, self.rate * jnp.maximum(out, 0.0))
+        return gammainc(a, x)
+
 
 def _factor(shape: Any, rate: Any, scale: Any) -> GammaPrior:
     return GammaPrior(as_float(shape), reciprocal(as_float(scale)) if rate is None else as_float(rate))
@@ -53,7 +60,7 @@ def _lower_constant(out: Any, shape: Any, rate: Any = None, scale: Any = None) -
     factor, out = _factor(shape, rate, scale), as_float(out)
     conditions = {**factor.checks(), "outcomes must be positive": out > 0.0}
     value = factor.log_density(out)
-    return Lowered(ConstantFactor(value, *factor.moments(value), conditions), ())
+    return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
 
 
 @register

@@ -1,7 +1,6 @@
 """Factors that belong to no distribution: any log-density, and factors with no random variable left."""
 
 from collections.abc import Callable, Hashable
-from types import FunctionType
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -10,15 +9,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .distribution import Distribution, Lowered, Signature
-from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, nested_quadrature
+from .distribution import Distribution, Lowered, Signature, same_function
+from .factor import (
+    AbstractConjugate,
+    AbstractFactor,
+    AbstractProjected,
+    Cavities,
+    Families,
+    LogMessage,
+    Rule,
+    nested_quadrature,
+)
 from .families import Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .projection import Quadrature
 
 
 class ConstantFactor(AbstractConjugate):
-    """A factor whose arguments are all constants: it adds `value` to the log-evidence, and predicts its outcome."""
+    """A factor whose arguments are all constants: it adds `value` to the log-evidence, and predicts its outcome.
+
+    `conditional` is a factor whose outcome at `values` of its interfaces has the same distribution, or None.
+    """
 
     interfaces: ClassVar[tuple[str, ...]] = ()
     families: ClassVar[Families] = ()
@@ -26,6 +37,12 @@ class ConstantFactor(AbstractConjugate):
     mean: Float[Array, "#n *event"]
     variance: Float[Array, "#n *event"]
     conditions: dict[str, Bool[Array, " #n"]]
+    conditional: AbstractFactor | None = None
+    values: tuple[Array, ...] = ()
+
+    @property
+    def support(self) -> str | None:
+        return None if self.conditional is None else self.conditional.support
 
     def log_density(self) -> Array:
         return self.value
@@ -38,6 +55,10 @@ class ConstantFactor(AbstractConjugate):
 
     def moments(self) -> tuple[Array, Array]:
         return self.mean, self.variance
+
+    def cdf(self, out: Array) -> Array:
+        assert self.conditional is not None
+        return self.conditional.cdf(out, *self.values)
 
 
 class GenericFactor(AbstractProjected):
@@ -115,11 +136,12 @@ class GenericDensity(Distribution):
         self.arguments = {f"z{i + 1}": value for i, value in enumerate(arguments)}
 
     @property
+    def label(self) -> str:
+        return "ngmp.factor"
+
+    @property
     def key(self) -> Hashable:
-        f = self.log_density
-        # A lambda in a Python loop is a new object every time; without captured values its code says it all.
-        pure = isinstance(f, FunctionType) and not (f.__closure__ or f.__defaults__ or f.__kwdefaults__)
-        return type(self), f.__code__ if pure else f
+        return type(self), same_function(self.log_density)
 
     @property
     def signatures(self) -> tuple[Signature, ...]:

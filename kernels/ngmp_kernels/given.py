@@ -35,7 +35,7 @@ class Given(AbstractConjugate):
 
 def _case(key: Any, dtype: Any) -> Case:
     q = some_gamma(key, dtype)
-    return Case(Given(q), (q,), (q,))
+    return Case(Given(q=q), (q,), (q,))  # type: ignore[call-arg]
 
 
 oracle_case(Given, _case)

@@ -5,13 +5,25 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
-from .distribution import CONSTANT, MV_GAUSSIAN, Distribution, Lowered, Signature, as_float, exactly_one, register
-from .factor import AbstractConjugate, Families
+from .distribution import (
+    CONSTANT,
+    MV_GAUSSIAN,
+    WISHART,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    register,
+)
+from .factor import AbstractConjugate, Cavities, Families
 from .families import MvGaussian
 from .oracle import Case, oracle_case
 from .special import LOG_2PI
+from .wishart import MvNormalPrecision, NoiseWishart, lower_noise, lower_precision
 
 
 class MvNormalNoise(AbstractConjugate):
@@ -19,6 +31,7 @@ class MvNormalNoise(AbstractConjugate):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r",)
     families: ClassVar[Families] = (MvGaussian,)
+    support: ClassVar[str | None] = "real"
     precision: Float[Array, "#n d d"]
     log_det: Float[Array, " #n"]
 
@@ -38,6 +51,29 @@ class MvNormalNoise(AbstractConjugate):
     def moments(self, r: Array) -> tuple[Array, Array]:
         variance = jnp.diagonal(jnp.linalg.inv(self.precision), axis1=-2, axis2=-1)
         return -r, jnp.broadcast_to(variance, r.shape)
+
+    # The outcome is a vector; its distribution function here is that of every entry by itself. The marginal needs a
+    # mean and a covariance, which may be singular, and no natural parameters.
+
+    def cdf(self, out: Array, r: Array) -> Array:
+        return ndtr((out + r) / jnp.sqrt(self.moments(r)[1]))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (r,) = marginals
+        mean, variance = self.moments(r.mean)
+        return mean, jnp.diagonal(r.covariance, axis1=-2, axis2=-1), variance
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        mean, epistemic, aleatoric = self.predictive_moments(marginals)
+        return ndtr((out - mean) / jnp.sqrt(epistemic + aleatoric))
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        """`log N(0; m, C + Lambda^{-1})` by `I + Lambda C`, with C the covariance of r and Lambda the precision."""
+        (r,) = marginals
+        gain = jnp.eye(r.mean.shape[-1], dtype=r.mean.dtype) + self.precision @ r.covariance
+        force = jnp.einsum("nij,nj->ni", jnp.broadcast_to(self.precision, r.covariance.shape), r.mean)
+        weighted = jnp.linalg.solve(gain, force[..., None])[..., 0]
+        return self._log_scale() - 0.5 * jnp.sum(r.mean * weighted, -1) - 0.5 * jnp.linalg.slogdet(gain)[1]
 
 
 def _precision_and_log_det(name: str, value: Array, d: int) -> tuple[Array, Array]:
@@ -74,6 +110,7 @@ _ANY = CONSTANT | MV_GAUSSIAN
 class MvNormal(Distribution):
     """`MvNormal(mean, covariance=)` or `MvNormal(mean, precision=)`: a scalar, a vector (diagonal) or a matrix.
 
+    The precision may be a Wishart variable.
     The mean is a constant vector or vector-valued affine in Gaussian variables, such as `A @ x + b`. Of a matrix
     only the symmetric part counts.
     """
@@ -82,8 +119,13 @@ class MvNormal(Distribution):
     family = MvGaussian
     event_ndims: ClassVar = {"out": 1, "mean": 1, "covariance": None, "precision": None}
     placeholder = 0.0
-    signatures = tuple(
-        Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower, MvNormalNoise) for k in ("covariance", "precision")
+    signatures = (
+        *(
+            Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower, MvNormalNoise)
+            for k in ("covariance", "precision")
+        ),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "precision": WISHART}, lower_precision, MvNormalPrecision),
+        Signature({"out": _ANY, "mean": _ANY, "precision": WISHART}, lower_noise, NoiseWishart),
     )
 
     def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None):

@@ -4,15 +4,17 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, logit
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, register
-from .factor import AbstractProjected, Families, Values
-from .families import Gaussian
+from .factor import AbstractProjected, Cavities, Families, Values
+from .families import Beta, Gaussian
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gaussian, uniform
-from .special import is_count, log_gamma_ratio, safe_exp, safe_log
+from .predictive import threshold_cdf
+from .projection import Quadrature, nodes
+from .special import is_count, log_gamma_ratio, negative_binomial_cdf, safe_exp, safe_log
 
 
 class NegativeBinomialLog(AbstractProjected):
@@ -24,6 +26,7 @@ class NegativeBinomialLog(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "count"
     counts: Float[Values, " #n"]
     dispersion: Float[Values, " #n"]
 
@@ -48,6 +51,18 @@ class NegativeBinomialLog(AbstractProjected):
         mean = safe_exp(z)
         return mean, mean + mean * (mean / self.dispersion)
 
+    def cdf(self, out: Array, z: Array) -> Array:
+        return negative_binomial_cdf(out, self.dispersion, jax.nn.sigmoid(jnp.log(self.dispersion) - z))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        """`y <= k` exactly if `phi/(phi + e^z)` exceeds a Beta(phi, k + 1) variable B: z < log phi - logit B."""
+        (q,) = marginals
+        b = jnp.broadcast_to(jnp.maximum(jnp.floor(out), 0.0) + 1.0, q.batch_shape)
+        phi = jnp.broadcast_to(self.dispersion, q.batch_shape)
+        p, log_weights = nodes(Quadrature(), Beta.from_ab(phi, b))
+        inside = threshold_cdf(q, jnp.log(phi) - logit(p), log_weights, lambda z: self.cdf(out, z))
+        return jnp.where(out < 0.0, 0.0, inside)
+
 
 def _lower_log(out: Any, mean: Any, dispersion: Any) -> Lowered:
     return Lowered(NegativeBinomialLog(as_float(out), as_float(dispersion)), (mean,))
@@ -58,7 +73,8 @@ def _lower_constant(out: Any, mean: Any, dispersion: Any) -> Lowered:
     conditions = {**factor.checks(), "the mean must be non-negative and finite": (mean >= 0.0) & jnp.isfinite(mean)}
     z = safe_log(mean)
     value = factor.log_density(z)
-    return Lowered(ConstantFactor(value, *factor.moments(jnp.broadcast_to(z, value.shape)), conditions), ())
+    moments = factor.moments(jnp.broadcast_to(z, value.shape))
+    return Lowered(ConstantFactor(value, *moments, conditions, factor, (z,)), ())
 
 
 @register

@@ -6,7 +6,10 @@ With a constant scale that factor is conjugate. With an unknown precision `tau` 
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
 from .distribution import (
@@ -14,6 +17,8 @@ from .distribution import (
     EXP_GAUSSIAN,
     GAMMA,
     GAUSSIAN,
+    INVERSE_GAMMA,
+    TAKE,
     Distribution,
     Lowered,
     Signature,
@@ -24,9 +29,13 @@ from .distribution import (
 )
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
 from .families import Gamma, Gaussian
-from .normal_noise import NoiseLogPrecision, NoisePrecision
+from .inverse_gamma import NoiseVariance, NormalVariance
+from .normal_noise import NoiseLogPrecision, NoisePrecision, mean_variance
 from .oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from .predictive import log_precision_nodes
+from .product import ProductNoise, lower_product
 from .special import LOG_2PI, safe_exp
+from .switched_noise import SwitchedNoise
 
 
 class NormalNoise(AbstractConjugate):
@@ -34,6 +43,7 @@ class NormalNoise(AbstractConjugate):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
     precision: Float[Values, " #n"]
 
     def log_density(self, r: Array) -> Array:
@@ -50,12 +60,32 @@ class NormalNoise(AbstractConjugate):
     def moments(self, r: Array) -> tuple[Array, Array]:
         return -r, jnp.broadcast_to(1.0 / self.precision, r.shape)
 
+    def cdf(self, out: Array, r: Array) -> Array:
+        return ndtr((out + r) * jnp.sqrt(self.precision))
+
+    def _with(self, r: Gaussian) -> "NormalNoise":
+        """`out = -E[r] + noise` with the uncertainty of r made part of the noise."""
+        return NormalNoise(1.0 / (r.variance + 1.0 / self.precision))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (r,) = marginals
+        return -r.mean, r.variance, jnp.broadcast_to(1.0 / self.precision, r.batch_shape)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return self._with(r).cdf(out, r.mean)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return self._with(r).log_density(r.mean)
+
 
 class NormalPrecision(AbstractConjugate):
     """`f(tau) = N(out; mean, 1/tau)` with both ends constant: the Gamma message (1/2, -(out - mean)^2/2)."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("tau",)
     families: ClassVar[Families] = (Gamma,)
+    support: ClassVar[str | None] = "real"
     out: Float[Values, " #n"]
     mean: Float[Values, " #n"]
 
@@ -73,6 +103,14 @@ class NormalPrecision(AbstractConjugate):
     def moments(self, tau: Array) -> tuple[Array, Array]:
         return jnp.broadcast_to(self.mean, tau.shape), 1.0 / tau
 
+    def cdf(self, out: Array, tau: Array) -> Array:
+        return ndtr((out - self.mean) * jnp.sqrt(tau))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (tau,) = marginals
+        mean = jnp.broadcast_to(self.mean, tau.batch_shape)
+        return mean, jnp.zeros_like(mean), mean_variance(tau)
+
 
 class NormalLogPrecision(AbstractProjected):
     """`f(s) = N(out; mean, e^{-s})` with both ends constant: `l(s) = s/2 - (out - mean)^2 e^s/2 - log(2 pi)/2`.
@@ -83,6 +121,7 @@ class NormalLogPrecision(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("s",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
     out: Float[Values, " #n"]
     mean: Float[Values, " #n"]
 
@@ -108,6 +147,17 @@ class NormalLogPrecision(AbstractProjected):
 
     def moments(self, s: Array) -> tuple[Array, Array]:
         return jnp.broadcast_to(self.mean, s.shape), safe_exp(-s)
+
+    def cdf(self, out: Array, s: Array) -> Array:
+        return ndtr((out - self.mean) * safe_exp(0.5 * s))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        s, log_weights = log_precision_nodes(marginals[0])
+        return jnp.sum(jnp.exp(log_weights) * self.cdf(out, s), axis=0)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        s, log_weights = log_precision_nodes(marginals[0], (self.out - self.mean) ** 2)
+        return jax.nn.logsumexp(log_weights + self.log_density(s), axis=0)
 
 
 def _positive(x: Array) -> Array:
@@ -137,6 +187,26 @@ def _lower_noise_precision(out: Any, mean: Any, precision: Any) -> Lowered:
     return Lowered(NoisePrecision(), (out - mean, precision))
 
 
+def _lower_variance(out: Any, mean: Any, variance: Any) -> Lowered:
+    return Lowered(NormalVariance(as_float(out), as_float(mean)), (variance,))
+
+
+def _lower_noise_variance(out: Any, mean: Any, variance: Any) -> Lowered:
+    return Lowered(NoiseVariance(), (out - mean, variance))
+
+
+def _lower_switched(out: Any, mean: Any, **scale: Any) -> Lowered:
+    """The tables (n|1, K) are those of one selector; see `ngmp_compiler._gates`."""
+    ((name, value),) = scale.items()
+    selector = next(x.index for x in (mean, value) if hasattr(x, "index"))
+    table = as_float(value.table) if hasattr(value, "index") else as_float(value)[:, None]
+    moving = hasattr(mean, "index")
+    classes = selector.plane.event_shape[0]
+    shift = as_float(mean.table) if moving else jnp.zeros((1, classes), table.dtype)
+    precision = jnp.broadcast_to(jnp.asarray(_PRECISION[name](table)), (table.shape[0], classes))
+    return Lowered(SwitchedNoise(jnp.asarray(shift), precision), (out if moving else out - mean, selector))
+
+
 def _lower_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
     ((name, value),) = scale.items()
     return Lowered(NormalLogPrecision(as_float(out), as_float(mean)), (_LOG_PRECISION[name](value),))
@@ -147,7 +217,14 @@ def _lower_noise_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
     return Lowered(NoiseLogPrecision(), (out - mean, _LOG_PRECISION[name](value)))
 
 
+def _lower_product(out: Any, mean: Any, left: Any, right: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    constant = isinstance(value, (jax.Array, np.ndarray))
+    return lower_product(out, mean, left, right, _PRECISION[name](value) if constant else value)
+
+
 _ANY = CONSTANT | GAUSSIAN
+_TABLE, _MEAN = CONSTANT | TAKE, _ANY | TAKE
 _SCALES = ("precision", "variance", "std")
 
 
@@ -155,18 +232,20 @@ _SCALES = ("precision", "variance", "std")
 class Normal(Distribution):
     """`Normal(mean, variance=)`, `Normal(mean, precision=)` or `Normal(mean, std=)`.
 
-    The mean is a constant or affine in Gaussian variables; the scale is a constant, a Gamma variable (precision) or
-    `exp` of an affine expression.
+    The mean is a constant, affine in Gaussian variables, or such an expression plus one product of two of them; the
+    scale is a constant, a Gamma variable (precision), an InverseGamma one (variance) or `exp` of an affine expression.
     """
 
     __slots__ = ()
     family = Gaussian
-    event_ndims: ClassVar = {"out": 0, "mean": 0, "variance": 0, "precision": 0, "std": 0}
+    event_ndims: ClassVar = dict.fromkeys(("out", "mean", "left", "right", "variance", "precision", "std"), 0)
     placeholder = 0.0
     signatures = (
         *(Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower_noise, NormalNoise) for k in _SCALES),
         Signature({"out": CONSTANT, "mean": CONSTANT, "precision": GAMMA}, _lower_precision, NormalPrecision),
         Signature({"out": _ANY, "mean": _ANY, "precision": GAMMA}, _lower_noise_precision, NoisePrecision),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "variance": INVERSE_GAMMA}, _lower_variance, NormalVariance),
+        Signature({"out": _ANY, "mean": _ANY, "variance": INVERSE_GAMMA}, _lower_noise_variance, NoiseVariance),
         *(
             Signature({"out": CONSTANT, "mean": CONSTANT, k: EXP_GAUSSIAN}, _lower_log_precision, NormalLogPrecision)
             for k in _SCALES
@@ -174,6 +253,15 @@ class Normal(Distribution):
         *(
             Signature({"out": _ANY, "mean": _ANY, k: EXP_GAUSSIAN}, _lower_noise_log_precision, NoiseLogPrecision)
             for k in _SCALES
+        ),
+        *(Signature({"out": GAUSSIAN, "mean": _MEAN, k: _TABLE}, _lower_switched, SwitchedNoise) for k in _SCALES),
+        *(Signature({"out": CONSTANT, "mean": GAUSSIAN, k: TAKE}, _lower_switched, SwitchedNoise) for k in _SCALES),
+        # The compiler passes the mean `left * right + mean` in three parts.
+        *(
+            Signature(
+                {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN, k: kind}, _lower_product, ProductNoise
+            )
+            for k, kind in [*((k, CONSTANT) for k in _SCALES), ("precision", GAMMA)]
         ),
     )
 

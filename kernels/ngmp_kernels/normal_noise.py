@@ -10,12 +10,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Bool
 
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message, nested_quadrature
 from .families import Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
+from .predictive import lambert, log_precision_nodes, scale_mixture_cdf
+from .projection import Quadrature, nodes
 from .special import LOG_2PI, safe_exp, student_t_log_density
 
 
@@ -28,6 +30,7 @@ class NoisePrecision(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r", "tau")
     families: ClassVar[Families] = (Gaussian, Gamma)
+    support: ClassVar[str | None] = "real"
 
     def log_density(self, r: Array, tau: Array) -> Array:
         return 0.5 * _safe_log(tau) - 0.5 * LOG_2PI - 0.5 * tau * r * r
@@ -71,6 +74,15 @@ class NoisePrecision(AbstractProjected):
         _, square = marginals[0].to_mean()
         return lambda tau: 0.5 * (_safe_log(tau) - LOG_2PI - square * tau)
 
+    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Gaussian | Gamma:
+        """Toward r: precision `E[tau]`. Toward tau: `(1/2, -E[r^2]/2)`."""
+        del rule
+        if j == 0:
+            _, tau = marginals[1].to_mean()
+            return Gaussian(jnp.zeros_like(tau), -0.5 * tau)
+        _, square = marginals[0].to_mean()
+        return Gamma(jnp.full_like(square, 0.5), -0.5 * square)
+
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
         del rule
         (_, square), (log_tau, tau) = marginals[0].to_mean(), marginals[1].to_mean()
@@ -95,6 +107,18 @@ class NoisePrecision(AbstractProjected):
         mean, variance = jnp.broadcast_arrays(-r, 1.0 / tau)
         return mean, variance
 
+    def cdf(self, out: Array, r: Array, tau: Array) -> Array:
+        return ndtr((out + r) * jnp.sqrt(tau))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        r, tau = marginals
+        return -r.mean, r.variance, mean_variance(tau)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        r, tau = marginals
+        t, log_weights = nodes(Quadrature(), tau)
+        return scale_mixture_cdf(out, r, _safe_log(t), log_weights)
+
 
 class NoiseLogPrecision(AbstractProjected):
     """`f(r, s) = N(r; 0, e^{-s})`.
@@ -108,6 +132,7 @@ class NoiseLogPrecision(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r", "s")
     families: ClassVar[Families] = (Gaussian, Gaussian)
+    support: ClassVar[str | None] = "real"
     points: int = eqx.field(static=True, default=32)
     centred: bool = eqx.field(static=True, default=True)
 
@@ -128,7 +153,7 @@ class NoiseLogPrecision(AbstractProjected):
         return toward_s
 
     def _scale_mixture(self, r: Array, m: Array, v: Array) -> Array:
-        u = _lambert(r, m, v) if self.centred else jnp.zeros(())
+        u = lambert(r * r, m, v) if self.centred else jnp.zeros(())
         shift = 0.5 * v - u if self.centred else jnp.zeros(())
         # The integral does not depend on where its nodes are, so neither do derivatives.
         shift, width = jax.lax.stop_gradient((shift, jnp.sqrt(2.0 * v / (1.0 + u))))
@@ -180,18 +205,31 @@ class NoiseLogPrecision(AbstractProjected):
         mean, variance = jnp.broadcast_arrays(-r, safe_exp(-s))
         return mean, variance
 
+    def cdf(self, out: Array, r: Array, s: Array) -> Array:
+        return ndtr((out + r) * safe_exp(0.5 * s))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        r, s = marginals
+        return -r.mean, r.variance, safe_exp(0.5 * s.variance - s.mean)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        r, s = marginals
+        return scale_mixture_cdf(out, r, *log_precision_nodes(s))
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        r, s = marginals
+        z, log_weights = log_precision_nodes(s, r.mean**2)
+        return jax.nn.logsumexp(log_weights + self.log_message(1, marginals)(z), axis=0)
+
 
 def _safe_log(x: Array) -> Array:
     return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
-def _lambert(r: Array, m: Array, v: Array) -> Array:
-    """`u` with `u + log u = L`, `L = log(v r^2/2) + m + v/2`, to a few digits: it only places nodes."""
-    log_target = jnp.maximum(_safe_log(0.5 * v * r * r) + m + 0.5 * v, -30.0)
-    u = jax.nn.softplus(log_target)
-    for _ in range(3):  # Newton
-        u = u * (1.0 + log_target - jnp.log(u)) / (1.0 + u)
-    return u
+def mean_variance(tau: Gamma) -> Array:
+    """`E[1/tau] = b/(a - 1)`, infinite for a <= 1."""
+    finite = tau.concentration > 1.0
+    return jnp.where(finite, tau.rate / jnp.where(finite, tau.concentration - 1.0, 1.0), jnp.inf)
 
 
 def _precision_case(key: Any, dtype: Any) -> Case:

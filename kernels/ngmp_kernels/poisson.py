@@ -11,7 +11,9 @@ from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Ru
 from .families import Gamma, Gaussian
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
-from .special import is_count, safe_exp, safe_log
+from .predictive import threshold_cdf
+from .projection import Quadrature, nodes
+from .special import is_count, negative_binomial_cdf, poisson_cdf, safe_exp, safe_log
 
 _COUNTS = "counts must be non-negative integers"
 
@@ -25,6 +27,7 @@ class PoissonLog(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "count"
     counts: Float[Values, " #n"]
 
     def log_density(self, z: Array) -> Array:
@@ -51,12 +54,24 @@ class PoissonLog(AbstractProjected):
     def moments(self, z: Array) -> tuple[Array, Array]:
         return safe_exp(z), safe_exp(z)
 
+    def cdf(self, out: Array, z: Array) -> Array:
+        return poisson_cdf(out, safe_exp(z))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        """`y <= k` exactly if the (k + 1)-th arrival, Gamma(k + 1, 1) at unit rate, comes after `e^z`."""
+        (q,) = marginals
+        shape = jnp.broadcast_to(jnp.maximum(jnp.floor(out), 0.0) + 1.0, q.batch_shape)
+        arrival, log_weights = nodes(Quadrature(), Gamma.from_concentration_rate(shape, jnp.ones_like(shape)))
+        inside = threshold_cdf(q, safe_log(arrival), log_weights, lambda z: self.cdf(out, z))
+        return jnp.where(out < 0.0, 0.0, inside)
+
 
 class PoissonRate(AbstractConjugate):
     """`f(tau) = Poisson(counts; tau)`: the Gamma message (y, -1)."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("tau",)
     families: ClassVar[Families] = (Gamma,)
+    support: ClassVar[str | None] = "count"
     counts: Float[Values, " #n"]
 
     def log_density(self, tau: Array) -> Array:
@@ -72,6 +87,14 @@ class PoissonRate(AbstractConjugate):
     def moments(self, tau: Array) -> tuple[Array, Array]:
         return tau, tau
 
+    def cdf(self, out: Array, tau: Array) -> Array:
+        return poisson_cdf(out, tau)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        """Negative binomial: `I_{b/(b + 1)}(a, k + 1)` under Gamma(a, b)."""
+        (q,) = marginals
+        return negative_binomial_cdf(out, q.concentration, q.rate / (1.0 + q.rate))
+
 
 def _lower_log(out: Any, rate: Any) -> Lowered:
     return Lowered(PoissonLog(as_float(out)), (rate,))
@@ -86,7 +109,7 @@ def _lower_constant(out: Any, rate: Any) -> Lowered:
     conditions = {_COUNTS: is_count(out), "the rate must be non-negative and finite": (rate >= 0) & jnp.isfinite(rate)}
     value = PoissonRate(out).log_density(rate)
     rate = jnp.broadcast_to(rate, value.shape)
-    return Lowered(ConstantFactor(value, rate, rate, conditions), ())
+    return Lowered(ConstantFactor(value, rate, rate, conditions, PoissonRate(out), (rate,)), ())
 
 
 @register

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian
+from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma
 from .families._special import trigamma_minus_inverse
 from .quadrature import AbstractRule as AbstractRule
 from .quadrature import Delta as Delta
@@ -107,6 +107,12 @@ def _gamma(q: Gamma, z: Array, w: Array, values: Array) -> Gamma:
     return Gamma(beta1 - beta2, beta2 / m)
 
 
+def _inverse_gamma(q: InverseGamma, z: Array, w: Array, values: Array) -> InverseGamma:
+    """The regression on log t and t of t = 1/v."""
+    eta = _gamma(q.reciprocal, 1 / z, w, values)
+    return InverseGamma(-eta.eta1, eta.eta2)
+
+
 def _beta(q: Beta, z: Array, w: Array, values: Array) -> Beta:
     """Basis: the logit and the binary divergence, both relative to the mean m; first and second order in z - m."""
     total = q.a + q.b
@@ -132,6 +138,7 @@ def _categorical(q: Categorical, z: Array, w: Array, values: Array) -> Categoric
 _REGRESSION = {
     Gaussian: _gaussian,
     Gamma: _gamma,
+    InverseGamma: _inverse_gamma,
     Beta: _beta,
     Bernoulli: _bernoulli,
     Categorical: _categorical,
@@ -156,7 +163,7 @@ def _gamma_unscented(q: Gamma, log_message: LogMessage) -> Gamma:
     return Gamma(a * difference / excess, q.rate * (c2 - difference / excess))
 
 
-def _derivatives(f: LogMessage, z: Float[Array, "*b"]) -> tuple[Array, Array]:
+def derivatives(f: LogMessage, z: Float[Array, "*b"]) -> tuple[Array, Array]:
     """f' and f'' of an elementwise function, by forward mode."""
 
     def first(x):
@@ -167,21 +174,21 @@ def _derivatives(f: LogMessage, z: Float[Array, "*b"]) -> tuple[Array, Array]:
 
 
 def _gaussian_delta(q: Gaussian, log_message: LogMessage) -> Gaussian:
-    d1, d2 = _derivatives(log_message, q.mean)
+    d1, d2 = derivatives(log_message, q.mean)
     return Gaussian(d1 - q.mean * d2, 0.5 * d2)
 
 
 def _gamma_delta(q: Gamma, log_message: LogMessage) -> Gamma:
     """eta1 log t + eta2 t has derivatives eta1 / m + eta2 and -eta1 / m^2."""
     m = q.mean
-    d1, d2 = _derivatives(log_message, m)
+    d1, d2 = derivatives(log_message, m)
     return Gamma(-(m**2) * d2, d1 + m * d2)
 
 
 def _beta_delta(q: Beta, log_message: LogMessage) -> Beta:
     """eta1 log p + eta2 log(1 - p) has derivatives eta1 / p - eta2 / (1-p) and -eta1 / p^2 - eta2 / (1-p)^2."""
     p = q.mean
-    d1, d2 = _derivatives(log_message, p)
+    d1, d2 = derivatives(log_message, p)
     return Beta(p**2 * (d1 - (1 - p) * d2), -((1 - p) ** 2) * (d1 + p * d2))
 
 

@@ -9,7 +9,8 @@ rule can be passed for a whole graph:
     Unscented        3 sigma points         3 asymmetric sigma points   (default)
     Delta            the mean               the mean                    the mean
 
-Bernoulli and Categorical edges are always enumerated.
+InverseGamma edges use the nodes of the Gamma edge of the reciprocal, with `LogTrapezoid` or the default. Bernoulli and
+Categorical edges are always enumerated.
 """
 
 import functools
@@ -22,7 +23,7 @@ import numpy as np
 from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
-from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian
+from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma
 
 Nodes = tuple[Array, Array]
 
@@ -149,6 +150,11 @@ def _gamma_trapezoid(n: int, q: Gamma) -> Nodes:
     return tau, log_jacobian - a * (jnp.expm1(x) - x)
 
 
+def _inverse_gamma_trapezoid(n: int, q: InverseGamma) -> Nodes:
+    tau, log_weights = _gamma_trapezoid(n, q.reciprocal)
+    return 1 / tau, log_weights
+
+
 def _beta_drop(x: Array, a: Array, b: Array) -> Array:
     r"""Log-density drop of logit p at distance x from its mode: $D(x) = (a+b) \log(1 + \frac{a}{a+b}(e^x - 1)) - a x$.
 
@@ -232,6 +238,7 @@ def _classes(q: Categorical) -> Nodes:
 _NODES: dict[tuple[type, type], Callable[..., Nodes]] = {
     (GaussHermite, Gaussian): lambda rule, q: _hermite_nodes(rule.n, q),
     (LogTrapezoid, Gamma): lambda rule, q: _gamma_trapezoid(rule.n, q),
+    (LogTrapezoid, InverseGamma): lambda rule, q: _inverse_gamma_trapezoid(rule.n, q),
     (LogTrapezoid, Beta): lambda rule, q: _beta_trapezoid(rule.n, q),
     (Unscented, Gaussian): lambda _, q: _hermite_nodes(3, q),
     (Unscented, Gamma): lambda _, q: _gamma_sigma(q),
@@ -240,6 +247,7 @@ _NODES: dict[tuple[type, type], Callable[..., Nodes]] = {
     (Delta, Beta): lambda _, q: _point(q),
     (Quadrature, Gaussian): lambda rule, q: _hermite_nodes(rule.gaussian, q),
     (Quadrature, Gamma): lambda rule, q: _gamma_trapezoid(rule.gamma, q),
+    (Quadrature, InverseGamma): lambda rule, q: _inverse_gamma_trapezoid(rule.gamma, q),
     (Quadrature, Beta): lambda rule, q: _beta_trapezoid(rule.beta, q),
     (Quadrature, Bernoulli): lambda _, q: _two_points(q),
     (Quadrature, Categorical): lambda _, q: _classes(q),

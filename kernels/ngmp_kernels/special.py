@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import betainc, gammaincc
 from jaxtyping import Array, Bool, Float
 
 LOG_2PI = 1.8378770664093453
@@ -64,6 +65,26 @@ def student_t_log_density(r: Array, df: Array, log_scale: Array) -> Array:
     u = r * jnp.exp(-log_scale)
     constant = log_gamma_ratio(0.5 * df, 0.5) - 0.5 * jnp.log(0.5 * df) - 0.5 * LOG_2PI - log_scale
     return constant - 0.5 * (df + 1.0) * jnp.log1p(u * u / df)
+
+
+def poisson_cdf(out: Array, rate: Array) -> Array:
+    """`P(y <= out) = Q(k + 1, rate)` with k = floor(out), for a Poisson count: elementwise, broadcasting."""
+    k, rate = jnp.broadcast_arrays(jnp.floor(out), rate)
+    return jnp.where(k < 0.0, 0.0, gammaincc(jnp.maximum(k, 0.0) + 1.0, rate))
+
+
+def negative_binomial_cdf(out: Array, shape: Array, probability: Array) -> Array:
+    """`P(y <= out) = I_p(shape, k + 1)` with k = floor(out), for the failures before `shape` successes."""
+    k, shape, probability = jnp.broadcast_arrays(jnp.floor(out), shape, probability)
+    return jnp.where(k < 0.0, 0.0, betainc(shape, jnp.maximum(k, 0.0) + 1.0, probability))
+
+
+def binomial_cdf(out: Array, trials: Array, failure: Array) -> Array:
+    """`P(y <= out) = I_{1-p}(n - k, k + 1)` with k = floor(out), for successes in n trials that fail with 1 - p."""
+    k, trials, failure = jnp.broadcast_arrays(jnp.floor(out), trials, failure)
+    inside = jnp.clip(k, 0.0, jnp.maximum(trials - 1.0, 0.0))
+    value = betainc(jnp.maximum(trials - inside, 1.0), inside + 1.0, failure)
+    return jnp.where(k < 0.0, 0.0, jnp.where(k >= trials, 1.0, value))
 
 
 def is_count(y: Float[Array, "*b"]) -> Bool[Array, "*b"]:

@@ -3,12 +3,14 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, register
-from .factor import AbstractProjected, Families, Values
-from .families import Gaussian
+from .factor import AbstractProjected, Cavities, Families, Values
+from .families import Gamma, Gaussian
 from .generic import ConstantFactor
+from .normal_noise import NoisePrecision
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .special import safe_log, student_t_log_density
 
@@ -18,6 +20,7 @@ class StudentTNoise(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r",)
     families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
     df: Float[Values, " #n"]
     scale: Float[Values, " #n"]
 
@@ -41,6 +44,31 @@ class StudentTNoise(AbstractProjected):
         variance = self.scale**2 * self.df / jnp.where(heavy, 1.0, self.df - 2.0)
         return -r, jnp.broadcast_to(jnp.where(heavy, jnp.inf, variance), r.shape)
 
+    def cdf(self, out: Array, r: Array) -> Array:
+        """Both tails by `I_{df/(df + u^2)}(df/2, 1/2) / 2`."""
+        u = (out + r) / self.scale
+        df, square = jnp.broadcast_arrays(self.df, u * u)
+        tail = 0.5 * betainc(0.5 * df, jnp.full_like(df, 0.5), df / (df + square))
+        return jnp.where(u > 0.0, 1.0 - tail, tail)
+
+    def _precision(self, shape: tuple[int, ...]) -> Gamma:
+        """Student's t is normal noise whose precision is Gamma(df/2, scale^2 df/2)."""
+        half = jnp.broadcast_to(0.5 * self.df, shape)
+        return Gamma.from_concentration_rate(half, half * self.scale**2)
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (r,) = marginals
+        return -r.mean, r.variance, self.moments(r.mean)[1]
+
+    # Through the precision both integrals are smooth, however narrow the noise is beside r.
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return NoisePrecision().predictive_cdf(out, (r, self._precision(r.batch_shape)))
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return NoisePrecision().predictive_log_density((r, self._precision(r.batch_shape)))
+
 
 def _lower_noise(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
     return Lowered(StudentTNoise(as_float(df), as_float(scale)), (out - mean,))
@@ -51,7 +79,7 @@ def _lower_constant(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
     value = factor.log_density(out - mean)
     conditions = {**factor.checks(), "outcome and mean must be finite": jnp.isfinite(out - mean)}
     moments = factor.moments(jnp.broadcast_to(-mean, value.shape))
-    return Lowered(ConstantFactor(value, *moments, conditions), ())
+    return Lowered(ConstantFactor(value, *moments, conditions, factor, (-mean,)), ())
 
 
 _ANY = CONSTANT | GAUSSIAN

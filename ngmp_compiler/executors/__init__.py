@@ -2,6 +2,7 @@
 
 from ._base import GaussianExecutor as GaussianExecutor
 from ._base import Piece as Piece
+from ._base import Roles as Roles
 from ._base import Solution as Solution
 from ._base import restrict as restrict
 from .chain import ScalarChain as ScalarChain
@@ -9,8 +10,15 @@ from .chain import VectorChain as VectorChain
 from .dense import DenseGaussian as DenseGaussian
 from .discrete import DiscreteChain as DiscreteChain
 from .discrete import DiscreteIndependent as DiscreteIndependent
-from .discrete import Enumeration as Enumeration
-from .discrete import PairPiece as PairPiece
+from .discrete import TablePiece as TablePiece
+from .discrete_tree import DiscreteTree as DiscreteTree
+from .elimination import Elimination as Elimination
+from .elimination import Network as Network
+from .elimination import Tie as Tie
+from .flooding import Flooding as Flooding
 from .independent import IndependentScalars as IndependentScalars
 from .independent import IndependentVectors as IndependentVectors
 from .star import Star as Star
+from .sums import Sum as Sum
+from .sums import Sums as Sums
+from .tree import ScalarTree as ScalarTree

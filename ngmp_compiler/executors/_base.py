@@ -6,13 +6,14 @@ one). An executor solves a part of it that is connected to no other part.
 """
 
 import abc
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from .._expressions import Plane
 from .._type import Functional
@@ -63,7 +64,7 @@ class Potential(NamedTuple):
     constant: Float[Array, ""]
 
 
-def potential(piece: Piece, leaves: list[AbstractFamily]) -> Potential:
+def potential(piece: Piece, leaves: Sequence[AbstractFamily | None]) -> Potential:
     """The potential of a piece under the current leaves."""
     leaf = leaves[piece.functional]
     eta1, eta2 = leaf.eta1, leaf.eta2  # type: ignore[attr-defined]
@@ -80,14 +81,22 @@ def potential(piece: Piece, leaves: list[AbstractFamily]) -> Potential:
 class Solution(NamedTuple):
     """Exact marginals of a part of the Gaussian core under the current leaves.
 
-    `marginals[plane]` is (positions, mean, variance or covariance); `functionals[f]` is (rows, mean, variance).
+    `marginals[plane]` is (positions, Gaussian or MvGaussian of them); `functionals[f]` is (rows, mean, variance).
     """
 
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
-    marginals: dict[Plane, tuple[np.ndarray, Array, Array]]
+    marginals: Mapping[Plane, tuple[np.ndarray, Gaussian | MvGaussian]]
     functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
     neighbours: tuple[Plane, np.ndarray, Array] | None = None  # a chain's order (B, T) and Cov(x_k, x_{k+1}), (B, T-1)
+    jitter: Float[Array, ""] | float = 0.0  # the largest that a Cholesky factor needed, relative to the diagonal
+
+
+class Roles(NamedTuple):
+    """What functionals are, by number: `fixed` do not move between sweeps, and `priors` are proper priors of theirs."""
+
+    fixed: frozenset[int]
+    priors: frozenset[int]
 
 
 class GaussianExecutor(abc.ABC):
@@ -98,8 +107,16 @@ class GaussianExecutor(abc.ABC):
     why: str
     cost: str
 
+    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Any:
+        """What does not change between sweeps, from the leaves that do not (the others are None).
+
+        It is computed once, before the iteration: XLA does not move factorisations out of loops.
+        """
+        del leaves, dtype
+        return None
+
     @abc.abstractmethod
-    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         """Marginals of all variables and of the requested functionals."""
 
 

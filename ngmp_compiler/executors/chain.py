@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
 from ._base import GaussianExecutor, Piece, Solution, fill, potential, scale
-from .independent import add_vectors
+from ._rows import Rows
+from ._vectors import Term, add_vectors, wide_moments
 from .linalg import scalar_chain, vector_chain
 
 
@@ -50,14 +51,16 @@ class _Chain(GaussianExecutor):
 
     def _solution(self, result, constant, mean, spread, cross, functionals) -> Solution:
         log_partition = jnp.sum(result.log_partition) + constant
-        marginals = {self.plane: (self.order.reshape(-1), mean, spread)}
+        make = MvGaussian.from_mean_covariance if self.plane.event_shape else Gaussian.from_mean_variance
+        marginals = {self.plane: (self.order.reshape(-1), make(mean, spread))}
         return Solution(log_partition, jnp.all(result.proper), marginals, functionals, (self.plane, self.order, cross))
 
 
 class ScalarChain(_Chain):
     """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
 
-    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+        del prepared
         chains, length = self.order.shape
         zero: Any = 0.0
         unary, linear, constant = zero, zero, zero
@@ -101,14 +104,15 @@ class ScalarChain(_Chain):
 class VectorChain(_Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
-    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+        del prepared
         chains, length = self.order.shape
         d = self.plane.event_shape[0]
         zero: Any = 0.0
         unary, linear, constant = zero, zero, zero
         for piece, index in self.unary:
             pot = potential(piece, leaves)
-            p, h = add_vectors(piece, index, 0, pot)
+            p, h = add_vectors(Term(piece, 0, index), pot)
             unary, linear, constant = unary + p, linear + h, constant + pot.constant
         ties = []
         for tie in self.links:
@@ -125,20 +129,20 @@ class VectorChain(_Chain):
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
         functionals = {}
         for piece, index in self.unary:
-            if piece.functional in requested and piece.width is None:
-                phi = fill(piece.links[0].coefficient, piece.n)
-                m = jnp.einsum("nd,nd->n", phi, index.take(mean)) + piece.offset
-                v = jnp.einsum("nd,nde,ne->n", phi, index.take(covariance), phi)
-                functionals[piece.functional] = (piece.rows, m, v)
+            if piece.functional in requested:
+                moments = _row_moments if piece.width is None else wide_moments
+                m, v = moments(Term(piece, 0, index), mean, covariance)
+                functionals[piece.functional] = (piece.rows, m + piece.offset, v)
         for tie, _, later, earlier in ties:
-            if tie.piece.functional in requested and tie.piece.width is None:
-                a, b = fill(later, tie.piece.n)[:, 0], -fill(earlier, tie.piece.n)[:, 0]
+            if tie.piece.functional in requested:
+                a, b = fill(later, tie.piece.n), -fill(earlier, tie.piece.n)
                 (m0, m1), (c0, c1) = ([e.take(x) for e in tie.ends] for x in (mean, covariance))
-                cross = tie.index.take(result.cross.reshape(-1, d, d))
-                m = jnp.sum(a * m1 + b * m0, -1) + tie.piece.offset
-                v = (jnp.einsum("nd,nde,ne->n", a, c1, a) + jnp.einsum("nd,nde,ne->n", b, c0, b)
-                     + 2 * jnp.einsum("nd,nde,ne->n", b, cross, a))  # fmt: skip
-                functionals[tie.piece.functional] = (tie.piece.rows, m, v)
+                cross = jnp.einsum("nmd,nde,nke->nmk", b, tie.index.take(result.cross.reshape(-1, d, d)), a)
+                m = jnp.einsum("nmd,nd->nm", a, m1) + jnp.einsum("nmd,nd->nm", b, m0)
+                v = jnp.einsum("nmd,nde,nke->nmk", a, c1, a) + jnp.einsum("nmd,nde,nke->nmk", b, c0, b)
+                v = v + cross + jnp.swapaxes(cross, -1, -2)
+                m, v = (m[:, 0], v[:, 0, 0]) if tie.piece.width is None else (m, v)
+                functionals[tie.piece.functional] = (tie.piece.rows, m + tie.piece.offset, v)
         return self._solution(result, constant, mean, covariance, result.cross, functionals)
 
     def _links(self, ties):
@@ -155,6 +159,16 @@ class VectorChain(_Chain):
             stacked: Any = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
             out.append(stacked.reshape(chains, length - 1, *stacked.shape[1:]))
         return out
+
+
+def _row_moments(term: Term, mean, covariance):
+    """Mean and variance of `phi . x` for rows that see the vectors in any order."""
+    rows = Rows(term.index.positions, term.index.size)
+    means, variances = [], []
+    for block, phi in zip(rows.blocks, rows.take(term.features()), strict=True):
+        means.append(jnp.einsum("bnd,bd->bn", phi, rows.vectors(mean, block)))
+        variances.append(jnp.sum(jnp.einsum("bnd,bde->bne", phi, rows.vectors(covariance, block)) * phi, -1))
+    return rows.put(means), rows.put(variances)
 
 
 def _matrix(piece: Piece, link: int, d: int, dtype):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from .._expressions import Plane
 from ._base import GaussianExecutor, Piece, Solution, fill, potential
@@ -46,32 +46,37 @@ class DenseGaussian(GaussianExecutor):
             out = out.at[(*at, columns)].add(fill(block.astype(dtype), piece.n))
         return out
 
-    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> list[Array]:
+        del leaves
+        return [self._rows(piece, dtype) for piece in self.pieces]
+
+    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         zero: Any = 0.0
         precision, linear, constant = zero, zero, zero
-        rows = []
-        for piece in self.pieces:
+        for piece, row in zip(self.pieces, prepared, strict=True):
             pot = potential(piece, leaves)
             lam, h = (pot.precision[:, None, None], pot.linear[:, None]) if piece.width is None else pot[:2]
-            rows.append(self._rows(piece, h.dtype))
-            precision += jnp.einsum("nia,nij,njb->ab", rows[-1], lam, rows[-1])
-            linear += jnp.einsum("nia,ni->a", rows[-1], h)
+            precision += jnp.einsum("nia,nij,njb->ab", row, lam, row)
+            linear += jnp.einsum("nia,ni->a", row, h)
             constant += pot.constant
         result = dense_gaussian(precision, linear)
         functionals = {}
-        for piece, row in zip(self.pieces, rows, strict=True):
+        for piece, row in zip(self.pieces, prepared, strict=True):
             if piece.functional in requested and piece.width is None:
                 r = row[:, 0]
                 m, v = r @ result.mean + piece.offset, jnp.einsum("na,ab,nb->n", r, result.covariance, r)
+                functionals[piece.functional] = (piece.rows, m, v)
+            elif piece.functional in requested:
+                m, v = row @ result.mean + piece.offset, jnp.einsum("nia,ab,njb->nij", row, result.covariance, row)
                 functionals[piece.functional] = (piece.rows, m, v)
         marginals = {}
         for plane, positions in self.members.items():
             at = self.start[plane][positions]
             if not plane.event_shape:
-                marginals[plane] = (positions, result.mean[at], result.covariance[at, at])
+                marginals[plane] = (positions, Gaussian.from_mean_variance(result.mean[at], result.covariance[at, at]))
                 continue
             at = at[:, None] + np.arange(plane.event_shape[0])
-            marginals[plane] = (positions, result.mean[at], result.covariance[at[:, :, None], at[:, None, :]])
-        return Solution(result.log_partition + constant, result.proper, marginals, functionals)
-
-
+            block = result.covariance[at[:, :, None], at[:, None, :]]
+            marginals[plane] = (positions, MvGaussian.from_mean_covariance(result.mean[at], block))
+        log_partition = result.log_partition + constant
+        return Solution(log_partition, result.proper, marginals, functionals, jitter=result.jitter)

@@ -6,17 +6,31 @@ hub sees on `f` a precision `Lambda u / s` (no subtraction, so no digits are los
 `e - (h + a e) Lambda a / s`. Afterwards `x | f ~ N((h + a e - Lambda a f) / s, 1 / s)`.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from .._expressions import Plane
 from .._index import index_map
-from ._base import GaussianExecutor, Piece, Potential, Solution, potential, scale
-from .independent import add_vectors, functional_moments, local_index, solve_vectors
+from ._base import GaussianExecutor, Piece, Potential, Roles, Solution, potential, scale
+from ._vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
+from .independent import anchors, local_index
+
+
+class _Hub(NamedTuple):
+    """The hub with its satellites integrated out; `moments` are those of its part of a piece."""
+
+    marginal: Any
+    log_partition: Array
+    proper: Array
+    jitter: Array | float
+    moments: Callable[[Piece], tuple[Array, Array]]
 
 
 class Star(GaussianExecutor):
@@ -30,6 +44,7 @@ class Star(GaussianExecutor):
         hub: tuple[Plane, int],
         satellites: tuple[Plane, np.ndarray],
         pieces: list[Piece],
+        roles: Roles,
     ):
         self.hub, self.satellites, self.pieces = hub, satellites, pieces
         plane, position = hub
@@ -45,12 +60,30 @@ class Star(GaussianExecutor):
                 self.direct.append(piece)
             else:
                 self.unary.append((piece, local_index(positions, size, piece)))
-        d = plane.event_shape[0] if plane.event_shape else 1
         self.why = f"one hub, {len(positions)} scalars each tied to it once and integrated out in closed form"
-        self.cost = f"O({len(positions)} x {d}^2 + {d}^3)"
+        self.cost = f"O({sum(p.n for p in pieces)})"
+        self.vectors = None
+        if plane.event_shape:
+            self.vectors = self._vectors(roles)
+            self.why += f"; the hub is {self.vectors.why}"
+            self.cost = self.vectors.cost
 
-    def solve(self, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        plane, position = self.hub
+    def _vectors(self, roles: Roles) -> Vectors:
+        """The hub alone: a satellite that is integrated out is a row that moves."""
+        direct = [Term(p, 0, index_map(np.zeros(p.n, int), 1)) for p in self.direct]
+        fixed = [t for t in direct if t.piece.functional in roles.fixed]
+        moving = [t for t in direct if t.piece.functional not in roles.fixed]
+        moving += [Term(p, end, index_map(np.zeros(p.n, int), 1)) for p, end, _ in self.ties]
+        still = all(p.functional in roles.fixed for p in self.pieces)
+        sweeps = 1 if still else TYPICAL_SWEEPS
+        return Vectors(self.hub[0].event_shape[0], 1, fixed, moving, anchors(direct, roles, 1), sweeps)
+
+    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Prepared | None:
+        if self.vectors is None:
+            return None
+        return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)
+
+    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         zero: Any = 0.0
         own, linear, constant = zero, zero, zero
         for piece, index in self.unary:
@@ -74,18 +107,18 @@ class Star(GaussianExecutor):
             proper &= jnp.all(s > 0)
             constant += k + 0.5 * jnp.sum(g**2 / s - jnp.log(s / (2 * jnp.pi)))
             terms.append((piece, end, Potential(lam * u / s, e - g * lam * a / s, jnp.zeros(()))))
-            solved.append((piece, end, index, lam, a, s, g))
-        core = self._vector_hub(terms) if plane.event_shape else self._scalar_hub(terms)
-        mean, spread, log_partition, hub_proper, moments = core
+            solved.append((piece, index, lam, a, s, g))
+        hub = self._scalar_hub(terms) if self.vectors is None else self._vector_hub(self.vectors, prepared, terms)
         functionals = {}
         for piece in self.direct:
             if piece.functional in requested and piece.width is None:
-                m, v = moments(piece, 0)
+                m, v = hub.moments(piece)
                 functionals[piece.functional] = (piece.rows, m + piece.offset, v)
         count = len(self.satellites[1])
-        x_mean, x_variance = jnp.zeros(count, mean.dtype), jnp.zeros(count, mean.dtype)
-        for piece, end, index, lam, a, s, g in solved:
-            f, kf = moments(piece, end)
+        dtype = hub.marginal.dtype
+        x_mean, x_variance = jnp.zeros(count, dtype), jnp.zeros(count, dtype)
+        for piece, index, lam, a, s, g in solved:
+            f, kf = hub.moments(piece)
             m, gain = (g - lam * a * f) / s, lam * a / s
             v = 1 / s + gain**2 * kf
             x_mean, x_variance = x_mean + index.add(m), x_variance + index.add(v)
@@ -97,36 +130,31 @@ class Star(GaussianExecutor):
                 a = scale(piece.links[0].coefficient)
                 m, v = a * index.take(x_mean) + piece.offset, a**2 * index.take(x_variance)
                 functionals[piece.functional] = (piece.rows, m, v)
-        return Solution(
-            log_partition + constant, proper & hub_proper,
-            self._marginals(mean, spread, x_mean, x_variance), functionals,
-        )  # fmt: skip
+        satellites = Gaussian.from_mean_variance(x_mean, x_variance)
+        log_partition = hub.log_partition + constant
+        marginals = self._marginals(hub.marginal, satellites)
+        return Solution(log_partition, proper & hub.proper, marginals, functionals, jitter=hub.jitter)
 
-    def _marginals(self, mean, spread, x_mean, x_variance):
+    def _marginals(self, hub: Any, satellites: Gaussian) -> dict[Plane, Any]:
         plane, position = self.hub
         scalars, positions = self.satellites
         if plane != scalars:
-            return {plane: (np.asarray([position]), mean, spread), scalars: (positions, x_mean, x_variance)}
-        both = np.append(positions, position)
-        return {scalars: (both, jnp.append(x_mean, mean), jnp.append(x_variance, spread))}
+            return {plane: (np.asarray([position]), hub), scalars: (positions, satellites)}
+        return {scalars: (np.append(positions, position), jax.tree.map(jnp.append, satellites, hub))}
 
-    def _vector_hub(self, terms):
-        zero: Any = 0.0
-        precision, linear = zero, zero
-        one = {p.functional: index_map(np.zeros(p.n, int), 1) for p, _, _ in terms}
-        for piece, end, pot in terms:
-            p, h = add_vectors(piece, one[piece.functional], end, pot)
-            precision, linear = precision + p, linear + h
-        chol, mean, log_partition, proper = solve_vectors(precision, linear)
-        identity = jnp.eye(mean.shape[-1], dtype=mean.dtype)[None]
-        covariance = jnp.linalg.solve(precision, identity)
+    def _vector_hub(self, vectors: Vectors, prepared: Prepared, terms: list) -> _Hub:
+        given = {id(piece): pot for piece, _, pot in terms}
+        solved = vectors.solve(prepared, [given[id(t.piece)] for t in vectors.moving])
+        found = {id(t.piece): m for t, m in zip(vectors.moving, solved.moments, strict=True)}
+        fixed = {id(t.piece): t for t in vectors.fixed}
 
-        def moments(piece: Piece, end: int):
-            return functional_moments(piece, one[piece.functional], end, chol, mean)
+        def moments(piece: Piece):
+            return found[id(piece)] if id(piece) in found else vectors.fixed_moments(solved, fixed[id(piece)])
 
-        return mean, 0.5 * (covariance + jnp.swapaxes(covariance, 1, 2)), log_partition, proper, moments
+        return _Hub(solved.marginal, solved.log_partition, solved.proper, solved.jitter, moments)
 
-    def _scalar_hub(self, terms):
+    def _scalar_hub(self, terms: list) -> _Hub:
+        ends = {id(piece): end for piece, end, _ in terms}
         zero: Any = 0.0
         precision, linear = zero, zero
         for piece, end, pot in terms:
@@ -137,10 +165,9 @@ class Star(GaussianExecutor):
         mean = linear * variance
         log_partition = 0.5 * (linear * mean - jnp.log(precision / (2 * jnp.pi)))
 
-        def moments(piece: Piece, end: int):
-            b = jnp.broadcast_to(scale(piece.links[end].coefficient), (piece.n,))
+        def moments(piece: Piece):
+            b = jnp.broadcast_to(scale(piece.links[ends[id(piece)]].coefficient), (piece.n,))
             return b * mean, b**2 * variance
 
-        return mean[None], variance[None], log_partition, (precision > 0) & jnp.isfinite(linear), moments
-
-
+        marginal = Gaussian.from_information(linear[None], precision[None])
+        return _Hub(marginal, log_partition, (precision > 0) & jnp.isfinite(linear), 0.0, moments)

@@ -568,8 +568,10 @@ def test_the_frame_is_left_after_an_error():
         ),
         (lambda: sample("y", Normal(vector(), **N01), obs=1.0), ("interface mean", "a Gaussian vector")),
         (
-            lambda: sample("y", Normal(take(Y[:2], sample("z", Categorical(probs=np.ones(2) / 2))), **N01), obs=1.0),
-            ("interface mean", "take(table, z)"),
+            lambda: sample(
+                "y", Poisson(take(gaussian("m", Y[:2]), sample("z", Categorical(probs=np.ones(2) / 2)))), obs=1
+            ),
+            ("interface rate", "a Gaussian variable", "did you mean rate=exp(...)?"),
         ),
         (lambda: sample("y", Bernoulli(probs=gaussian()), obs=1), ("interface probs", "as logits=")),
         (lambda: ngmp.factor("y", jnp.sum, vector()), ("interface z1", "ngmp.factor", "a Gaussian vector")),
@@ -607,13 +609,13 @@ def test_declaration_problems_are_collected():
         sample("b", Normal(x, **N01), obs=y, mask=y)
         sample("x", Normal(np.zeros(2), **N01))
         sample("c", Normal(np.zeros(2), **N01), obs=y)
-        x * x
+        x**2
 
     with pytest.raises(ModelError) as info:
         ngmp.compile(model)(y=Y, m=np.ones(2, bool))
     assert [p.site for p in info.value.problems] == ["x", "a", "b", "x", "c", None]
     text = str(info.value)
-    assert "6 problems" in text and "without obs=" in text and "'x' * 'x'" in text and "after site 'x'" in text
+    assert "6 problems" in text and "without obs=" in text and "a power of 'x'" in text and "after site 'x'" in text
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------
@@ -742,8 +744,8 @@ def test_indexing_out_of_range():
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        (lambda a, b: a * b, ("'a' * 'b'", "product of two random variables", "ngmp.factor")),
-        (lambda a, b: (2 * a + b) * b, ("'a' + 'b' * 'b'", "product")),
+        (lambda a, b: a * b * a, ("product of three random variables", "ngmp.factor")),
+        (lambda a, b: a * b + b * a, ("sum of two products", "variable of its own")),
         (lambda a, b: a / b, ("'a' / 'b'",)),
         (lambda a, b: 1 / a, ("division by 'a'",)),
         (lambda a, b: a**2, ("a power of 'a'",)),
@@ -763,6 +765,13 @@ def test_indexing_out_of_range():
 )
 def test_expressions_that_are_not_affine(form, words):
     fails(ModelError, lambda: form(gaussian("a"), gaussian("b")), *words, "after site")
+
+
+def test_a_product_where_none_can_be():
+    def model():
+        sample("c", Poisson(gaussian("a") * gaussian("b")), obs=1)
+
+    fails(ModelError, model, "'c'", "argument rate", "product of two", "mean of a scalar Normal")
 
 
 def test_errors_of_the_model_itself_pass_through():

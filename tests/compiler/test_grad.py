@@ -32,6 +32,7 @@ def test_hyperparameter_of_a_chain(output):
     np.testing.assert_allclose(jax.jacfwd(f)(0.1), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_data_of_a_two_interface_factor():
     program = ngmp.compile(mean_precision, tol=1e-12)
 
@@ -45,6 +46,7 @@ def test_data_of_a_two_interface_factor():
     np.testing.assert_allclose(jax.grad(f)(READINGS)[3], expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_vmap_of_grad_is_a_loop_of_grads():
     program = ngmp.compile(poisson_chain, tol=1e-12)
     gradient = jax.grad(lambda s: program(y=COUNTS, sigma2=s).free_energy)

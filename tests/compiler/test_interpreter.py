@@ -39,19 +39,19 @@ def random_graphs(examples: int) -> settings:
 # -- conjugate Gaussian graphs --------------------------------------------------------------------------------------
 
 
-@random_graphs(15)
+@random_graphs(7)
 @given(recipes(SCALAR_VERBS, 4))
 def test_random_scalar_graphs(recipe):
     assert_interpreted(model_of(recipe), EXACT)
 
 
-@random_graphs(15)
+@random_graphs(7)
 @given(recipes(VECTOR_VERBS + ("prior", "plate_child", "hub"), 3))
 def test_random_vector_graphs(recipe):
     assert_interpreted(model_of(recipe), EXACT)
 
 
-@random_graphs(6)
+@random_graphs(4)
 @given(recipes(("scan", "vector_scan", "observe", "child"), 3))
 def test_random_scans_are_loops(recipe):
     """The interpreter reads what `scan` declared, so the declaration itself is checked against a Python loop."""
@@ -62,7 +62,7 @@ def test_random_scans_are_loops(recipe):
         np.testing.assert_allclose(x, y.reshape(x.shape), rtol=EXACT, atol=EXACT)
 
 
-@random_graphs(8)
+@random_graphs(4)
 @given(recipes(SCALAR_VERBS + VECTOR_VERBS, 2))
 def test_random_graphs_seen_through_counts(recipe):
     """Not conjugate: every executor must give the marginals of all the linear functionals."""
@@ -141,7 +141,7 @@ def categorical_model(seed: int, parents: list[int], style: int):
     return model
 
 
-@random_graphs(8)
+@random_graphs(4)
 @given(st.integers(0, 99), st.lists(st.integers(0, 5), min_size=1, max_size=5), st.integers(0, 3))
 def test_random_categorical_graphs(seed, parents, style):
     assert_interpreted(categorical_model(seed, parents, style), EXACT)

@@ -31,9 +31,13 @@ from ngmp_compiler._roll import Rolled, roll
         ([0, 0, 1, 1, 2, 2], 3, "repeat"),
         ([0, 1, 2, 0, 1, 2], 3, "tile"),
         ([2, 1, 0], 3, "gather"),
-        ([0, 2, 4], 6, "gather"),
-        ([0, 0, 1, 1], 3, "gather"),
-        ([0, 1, 0, 1], 3, "gather"),
+        ([0, 2, 4], 6, "grid"),
+        ([1, 4, 7], 8, "grid"),
+        ([0, 0, 1, 1], 3, "grid"),
+        ([1, 2, 1, 2], 3, "grid"),
+        ([0, 1, 4, 5, 8, 9], 12, "grid"),
+        ([0, 0, 4, 4, 8, 8], 9, "grid"),
+        ([0, 1, 1, 2, 2, 3], 4, "gather"),
         ([0, 1, 1], 2, "gather"),
         ([], 3, "gather"),
     ],
@@ -42,18 +46,24 @@ def test_recognised_maps(positions, size, kind):
     found = index_map(np.asarray(positions, int), size)
     assert found.kind == kind and found.n == len(positions)
     expected = {"shift": f"shift({found.start})", "one": f"one({found.start})"}.get(kind, kind)
-    assert str(found) == expected
+    assert str(found).startswith(expected)
 
 
 @st.composite
 def maps(draw: Any) -> tuple[np.ndarray, int]:
     """Positions of every kind: runs, constants, repeats, tiles and arbitrary ones."""
     size = draw(st.integers(1, 6))
-    kind = draw(st.sampled_from(["run", "one", "repeat", "tile", "any"]))
+    kind = draw(st.sampled_from(["run", "one", "repeat", "tile", "grid", "any"]))
     times = draw(st.integers(1, 3))
     if kind == "run":
         start = draw(st.integers(0, size - 1))
         return np.arange(start, draw(st.integers(start + 1, size))), size
+    if kind == "grid":
+        levels = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 9)), min_size=1, max_size=3))
+        positions = np.asarray([draw(st.integers(0, 3))])
+        for count, stride in levels:
+            positions = (positions[:, None] + stride * np.arange(count)).reshape(-1)
+        return positions, int(positions.max()) + draw(st.integers(1, 4))
     if kind == "one":
         return np.full(times, draw(st.integers(0, size - 1))), size
     if kind == "any":
@@ -82,7 +92,7 @@ def test_only_gathers_index_at_run_time(case):
     found = index_map(positions, size)
     jaxpr = jax.make_jaxpr(lambda x, v: (found.take(x), found.add(v)))(np.zeros(size), np.zeros(len(positions)))
     names = {equation.primitive.name for equation in jaxpr.jaxpr.eqns}
-    if found.kind in ("all", "repeat", "tile"):
+    if found.kind in ("all", "repeat", "tile", "grid"):
         assert not {n for n in names if "gather" in n or "scatter" in n}
 
 
@@ -187,3 +197,72 @@ def test_stacked_coefficients_and_offsets():
     np.testing.assert_array_equal(mean.terms[0].coefficient, x[:, 0])
     np.testing.assert_array_equal(mean.offset, x[:, 1])
     assert seen.arguments["out"].shape == (1,)
+
+
+# -- many names ------------------------------------------------------------------------------------------------------
+
+
+def named_chain(y):
+    z = ngmp.sample("start", Normal(0.0, variance=10.0))
+    for k in range(len(y)):
+        z = ngmp.sample(f"z{k}", Normal(z, variance=0.1))
+        ngmp.sample(f"y{k}", Poisson(exp(z)), obs=y[k])
+
+
+def repeated_chain(y):
+    z = ngmp.sample("start", Normal(0.0, variance=10.0))
+    for k in range(len(y)):
+        z = ngmp.sample("z", Normal(z, variance=0.1))
+        ngmp.sample("y", Poisson(exp(z)), obs=y[k])
+
+
+def test_a_name_for_every_step_is_still_one_group():
+    out = rolled(named_chain, y=np.arange(40))
+    assert [(g.name, g.size) for g in out.groups] == [("start", 1), ("z*", 40), ("y*", 40)]
+    assert {key: c.positions.shape for key, c in out.collections.items()} == {"start": (), "z*": (40,)}
+    y = jnp.asarray(np.random.default_rng(0).poisson(3.0, 40))
+    named, repeated = ngmp.compile(named_chain)(y=y), ngmp.compile(repeated_chain)(y=y)
+    np.testing.assert_array_equal(named["z7"].mean, repeated["z"].mean[7])
+    assert "z39" in named and "z40" not in named
+    with pytest.raises(KeyError, match="no variable 'z40'"):
+        named["z40"]
+    batch = jax.vmap(lambda y: ngmp.compile(named_chain)(y=y))(jnp.stack([y, y + 1]))
+    np.testing.assert_allclose(batch["z7"].mean[0], named["z7"].mean, rtol=1e-10)
+
+
+def test_few_names_stay_apart():
+    out = rolled(named_chain, y=np.arange(4))
+    assert [g.name for g in out.groups] == ["start", "z0", "y0", "z1", "y1", "z2", "y2", "z3", "y3"]
+
+
+def test_names_the_options_speak_of_stay_apart():
+    y = jnp.asarray(np.random.default_rng(0).poisson(3.0, 200))
+    program = ngmp.compile(named_chain, rules={"y3": ngmp.EP(), "y1*": ngmp.NCVMP()})
+    rows = program.lower(y=y).describe().split("factors")[1].split("conjugate core")[0]
+    assert [line.split()[:2] for line in rows.splitlines() if "PoissonLog" in line] == [
+        ["y*", "88"], ["y*#2", "111"], ["y3", "1"],
+    ]  # fmt: skip
+    with pytest.raises(ngmp.ModelError, match="rules= names no site"):
+        ngmp.compile(named_chain, rules={"w*": ngmp.EP()})(y=y)
+
+
+def test_equations_do_not_grow_with_names():
+    def count(n):
+        program = ngmp.compile(named_chain)
+        return len(
+            jax.make_jaxpr(lambda y: program(y=y).free_energy)(jnp.zeros(n, int)).jaxpr.eqns[0].params["jaxpr"].eqns
+        )
+
+    assert count(50) == count(500)
+
+
+def test_prediction_of_one_name_among_many():
+    y = jnp.asarray(np.random.default_rng(0).poisson(3.0, 40))
+    named, repeated = ngmp.compile(named_chain), ngmp.compile(repeated_chain)
+    one = named.predict(named(y=y), "y5", y=y)
+    every = repeated.predict(repeated(y=y), "y", y=y)
+    assert one.mean.shape == ()
+    np.testing.assert_allclose(one.mean, every.mean[5], rtol=1e-10)
+    np.testing.assert_allclose(one.log_density, every.log_density[5], rtol=1e-10)
+    with pytest.raises(ngmp.ModelError, match="not an observed site"):
+        named.predict(named(y=y), "y", y=y)

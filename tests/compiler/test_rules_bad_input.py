@@ -183,8 +183,8 @@ def test_clusters_astride_one_place():
     accepted(random_walk, factorise=["z0"], method=ngmp.VMP())
 
 
-def test_vectors_taken_apart():
-    refused(vectors, "site 'b'", "no kernel", "factorise=", method=ngmp.VMP())
+def test_vectors_apart_and_together():
+    accepted(vectors, method=ngmp.VMP())
     accepted(vectors, method=ngmp.VMP(), factorise=[(("a", "b"),)])
 
 

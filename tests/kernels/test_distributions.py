@@ -62,7 +62,7 @@ class Take:
     kind = "take(categorical)"
 
     def __init__(self, table):
-        self.table, self.index = table, Expression("z", "categorical")
+        self.table, self.indices = table, (Expression("z", "categorical"),)
 
 
 def lower(distribution, out):
@@ -91,7 +91,8 @@ P = Expression("p", "beta")
 
 
 def test_registry():
-    names = "Normal MvNormal Gamma Beta Dirichlet Poisson Bernoulli Binomial NegativeBinomial StudentT Categorical"
+    names = "Normal MvNormal Gamma InverseGamma Wishart Beta Dirichlet Poisson Bernoulli Binomial NegativeBinomial "
+    names += "StudentT Categorical"
     assert set(REGISTRY) == set(names.split())
     with pytest.raises(ValueError, match="registered already"):
         register(Normal)
@@ -304,7 +305,7 @@ def test_categorical(x64):
     table = jnp.array([[[0.9, 0.1, 0.0], [0.2, 0.3, 0.5]]])
     z, out = Expression("z", "categorical"), Expression("k", "categorical")
     take = Take(table)
-    take.index = z
+    take.indices = (z,)
     factor, interfaces = lower(Categorical(probs=take), out)
     assert interfaces == ((z, out),)
     assert factor.message()[0].eta1.shape == (1, 2, 3)

@@ -17,7 +17,17 @@ from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from scipy import special, stats
 
-from ngmp_kernels.families import Bernoulli, Beta, Categorical, Dirichlet, Gamma, Gaussian, MvGaussian
+from ngmp_kernels.families import (
+    Bernoulli,
+    Beta,
+    Categorical,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    InverseGamma,
+    MvGaussian,
+    Wishart,
+)
 
 pytestmark = pytest.mark.core32
 
@@ -40,11 +50,19 @@ def _mv(seed, dtype):
     )
 
 
+def _wishart(seed, dtype, df):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(3, 2, 2))
+    scale = root @ root.swapaxes(1, 2) + 0.5 * np.eye(2)
+    return Wishart.from_df_scale(jnp.asarray(df, dtype), jnp.asarray(scale, dtype))
+
+
 def _array(*x):
     return lambda dtype: jnp.asarray(x, dtype)
 
 
 GAMMA_A, GAMMA_B = _array(0.3, 1.0, 2.5, 40.0, 1e4), _array(2.0, 0.1, 3.0, 55.0, 9e3)
+INVERSE_A, INVERSE_B = _array(2.5, 4.0, 40.0, 1e4), _array(2.0, 0.1, 55.0, 9e3)
 BETA_A, BETA_B = _array(0.5, 2.0, 60.0, 300.0), _array(0.7, 3.0, 900.0, 4.0)
 PROBS = _array([0.2, 0.5, 0.3], [0.05, 0.05, 0.9])
 
@@ -83,6 +101,16 @@ CASES = {
         lambda dt: Dirichlet.from_concentration(_array([0.5, 1.0, 2.0], [30.0, 4.0, 11.0])(dt)),
         lambda dt: Dirichlet.from_concentration(_array([0.7, 1.3, 1.0], [40.0, 6.0, 9.0])(dt)),
         lambda q, i: stats.dirichlet(np.asarray(q.concentration[i], float)),
+    ),
+    "inversegamma": Case(
+        lambda dt: InverseGamma.from_concentration_scale(INVERSE_A(dt), INVERSE_B(dt)),
+        lambda dt: InverseGamma.from_concentration_scale(INVERSE_A(dt) * 1.2, INVERSE_B(dt) * 0.9),
+        lambda q, i: stats.invgamma(float(q.concentration[i]), scale=float(q.scale[i])),
+    ),
+    "wishart": Case(
+        lambda dt: _wishart(0, dt, [2.5, 4.0, 60.0]),
+        lambda dt: _wishart(1, dt, [3.5, 3.0, 50.0]),
+        lambda q, i: stats.wishart(float(q.df[i]), np.asarray(q.scale[i], float)),
     ),
 }
 DISCRETE = {"bernoulli": 2, "categorical": 3}
@@ -200,7 +228,7 @@ def test_layout(name, q, dtype):
 
 
 def test_flat_refuses_a_wrong_event(q):
-    wrong = () if q.event_ndim else (3,)
+    wrong = (3, 2) if q.event_ndim == 2 else () if q.event_ndim else (3,)
     with pytest.raises(ValueError, match="event"):
         type(q).flat((2,), wrong)
 
@@ -255,7 +283,9 @@ def test_mean_round_trip(name, q, r, dtype):
     if name == "categorical":
         q, back = (type(x)(jax.nn.log_softmax(x.eta1)) for x in (q, back))
     # The inverse map magnifies rounding of mu by the shape: mean parameters of sharp densities nearly coincide.
-    loose = {"gamma": 1e4, "beta": 1e3, "dirichlet": 1e2, "gaussian": 1e3}.get(name, 10.0)
+    loose = {"gamma": 1e4, "inversegamma": 1e4, "wishart": 1e3, "beta": 1e3, "dirichlet": 1e2, "gaussian": 1e3}.get(
+        name, 10.0
+    )
     tol = 30 * loose * float(jnp.finfo(dtype).eps)
     for x, y in zip(q.natural, back.natural, strict=True):
         np.testing.assert_allclose(y, x, rtol=tol, atol=tol)
@@ -281,6 +311,7 @@ def test_reverse_derivative_of_from_mean_is_inverse_fisher(name):
 COORDINATES = {  # s -> (z, dz/ds): where the density is smooth and its tails are short
     "gaussian": (lambda z: z, lambda s: (s, np.ones_like(s))),
     "gamma": (np.log, lambda s: (np.exp(s), np.exp(s))),
+    "inversegamma": (np.log, lambda s: (np.exp(s), np.exp(s))),
     "beta": (
         lambda z: special.logit(min(z, 1 - 1e-15)),
         lambda s: (special.expit(s), special.expit(s) * special.expit(-s)),
@@ -314,6 +345,8 @@ def test_log_density_is_scipys(name, case, q, r, dtype):
         dist = case.scipy(q, i)
         if name == "dirichlet":
             expected = [dist.logpdf(x / x.sum()) for x in z[:, i]]
+        elif name == "wishart":
+            expected = [dist.logpdf(x) for x in z[:, i]]
         else:
             expected = getattr(dist, "logpmf" if name in DISCRETE else "logpdf")(z[:, i])
         np.testing.assert_allclose(ours[:, i], expected, rtol=tol, atol=tol)
@@ -380,6 +413,19 @@ def test_dirichlet_by_quadrature():
     np.testing.assert_allclose(r["kl"][1], weights @ (np.exp(log_q) * (log_q - log_p)), rtol=1e-8)
 
 
+@pytest.mark.usefixtures("only64")
+def test_wishart_against_scipy():
+    """Entropy from scipy; the divergence of two from E[log q - log p] with scipy's densities at many draws."""
+    case, r = CASES["wishart"], results("wishart", jnp.dtype("float64"))
+    q, p = case.make(jnp.float64), case.other(jnp.float64)
+    for i in range(3):
+        dist, other = case.scipy(q, i), case.scipy(p, i)
+        np.testing.assert_allclose(r["entropy"][i], dist.entropy(), rtol=1e-9)
+        z = np.moveaxis(dist.rvs(20_000, np.random.default_rng(i)), 0, -1)
+        gap = dist.logpdf(z) - other.logpdf(z)
+        np.testing.assert_allclose(r["kl"][i], gap.mean(), atol=5 * gap.std() / np.sqrt(20_000))
+
+
 def test_mean_and_variance_are_scipys(name, case, q, r, tol):
     if name == "categorical":
         np.testing.assert_allclose(r["mean"], PROBS(q.dtype), rtol=tol)
@@ -439,13 +485,14 @@ def test_is_proper(name, q, r):
             poisoned = [eta.at[0].set(bad) if i == leaf else eta for i, eta in enumerate(q.natural)]
             proper = type(q)(*poisoned).is_proper()
             assert not proper[0] and proper[1:].all()
-    improper = {"gaussian": -1.0, "mvgaussian": -1.0, "gamma": -1.0, "beta": -2.0, "dirichlet": -5.0}.get(name)
+    scales = {"gaussian": -1.0, "mvgaussian": -1.0, "gamma": -1.0, "beta": -2.0, "dirichlet": -5.0}
+    improper = {**scales, "inversegamma": -1.0, "wishart": -1.0}.get(name)
     if improper is not None:
         bad = q * improper if name != "beta" else Beta(q.eta1 - 400, q.eta2)
         bad = Dirichlet(q.eta1.at[:, 0].set(-1.0)) if name == "dirichlet" else bad
         assert not bad.is_proper().any()
     flat = type(q).flat(q.batch_shape, q.event_shape, q.dtype)
-    assert flat.is_proper().all() == (name not in ("gaussian", "mvgaussian", "gamma"))
+    assert flat.is_proper().all() == (name not in ("gaussian", "mvgaussian", "gamma", "inversegamma", "wishart"))
 
 
 def test_an_impossible_class_is_not_nan():

@@ -7,4 +7,6 @@ from .categorical import Categorical as Categorical
 from .dirichlet import Dirichlet as Dirichlet
 from .gamma import Gamma as Gamma
 from .gaussian import Gaussian as Gaussian
+from .inverse_gamma import InverseGamma as InverseGamma
 from .mv_gaussian import MvGaussian as MvGaussian
+from .wishart import Wishart as Wishart

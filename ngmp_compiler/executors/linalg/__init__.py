@@ -7,7 +7,16 @@ from .dense import DenseMarginals as DenseMarginals
 from .dense import dense_gaussian as dense_gaussian
 from .discrete_chain import DiscreteMarginals as DiscreteMarginals
 from .discrete_chain import discrete_chain as discrete_chain
+from .discrete_tree import TreeMarginals as TreeMarginals
+from .discrete_tree import discrete_tree as discrete_tree
+from .discrete_tree import plan_rounds as plan_rounds
+from .factor import add_jitter as add_jitter
+from .factor import factor as factor
+from .function_space import FunctionMoments as FunctionMoments
+from .function_space import function_space as function_space
 from .scalar_chain import ChainMarginals as ChainMarginals
 from .scalar_chain import scalar_chain as scalar_chain
+from .scalar_tree import tree_gaussian as tree_gaussian
+from .scalar_tree import tree_order as tree_order
 from .vector_chain import VectorChainMarginals as VectorChainMarginals
 from .vector_chain import vector_chain as vector_chain

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .factor import factor
+
 LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -17,6 +19,7 @@ class DenseMarginals(NamedTuple):
     covariance: Float[Array, "M M"]
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
+    jitter: Float[Array, ""]
 
 
 def dense_gaussian(precision: Float[Array, "M M"], linear: Float[Array, " M"]) -> DenseMarginals:
@@ -34,10 +37,10 @@ def dense_gaussian(precision: Float[Array, "M M"], linear: Float[Array, " M"]) -
         a caller must look at `proper` before using them.
     """
     size = linear.shape[0]
-    factor = jnp.linalg.cholesky(precision)
-    root = jax.scipy.linalg.solve_triangular(factor, jnp.eye(size, dtype=factor.dtype), lower=True)
+    chol, jitter = factor(0.5 * (precision + precision.T))
+    root = jax.scipy.linalg.solve_triangular(chol, jnp.eye(size, dtype=chol.dtype), lower=True)
     covariance = root.T @ root  # symmetric by construction
     mean = root.T @ (root @ linear)
-    log_partition = 0.5 * jnp.vdot(linear, mean) - jnp.sum(jnp.log(jnp.diagonal(factor))) + 0.5 * size * LOG_2PI
+    log_partition = 0.5 * jnp.vdot(linear, mean) - jnp.sum(jnp.log(jnp.diagonal(chol))) + 0.5 * size * LOG_2PI
     proper = jnp.all(jnp.isfinite(covariance)) & jnp.all(jnp.isfinite(mean)) & jnp.isfinite(log_partition)
-    return DenseMarginals(mean, covariance, log_partition, proper)
+    return DenseMarginals(mean, covariance, log_partition, proper, jitter)

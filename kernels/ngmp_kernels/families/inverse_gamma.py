@@ -1,0 +1,100 @@
+"""The inverse Gamma family on the positive half-line: the reciprocal of a Gamma variable."""
+
+from typing import Any, ClassVar, Self
+
+import jax.numpy as jnp
+from jax.scipy.special import polygamma
+from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+from ._family import AbstractFamily, broadcast, no_event
+from .gamma import Gamma
+
+
+class InverseGamma(AbstractFamily):
+    r"""Inverse Gamma with shape $a$ and scale $b$: $T(v) = (\log v, 1/v)$, $\eta = (-a - 1, -b)$.
+
+    $A(\eta) = \log\Gamma(a) - a \log b$. $1/v$ is Gamma with concentration a and rate b, through which everything here
+    is computed.
+    """
+
+    eta1: Float[Array, "*b"]
+    eta2: Float[Array, "*b"]
+
+    event_ndim: ClassVar[int] = 0
+    kind: ClassVar[str] = "inversegamma"
+
+    @classmethod
+    def from_concentration_scale(cls, concentration: ArrayLike, scale: ArrayLike) -> Self:
+        concentration, scale = broadcast(concentration, scale)
+        return cls(-concentration - 1, -scale)
+
+    @classmethod
+    def from_reciprocal(cls, q: Gamma) -> Self:
+        """The distribution of 1/t for t ~ q."""
+        return cls.from_concentration_scale(q.concentration, q.rate)
+
+    @classmethod
+    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
+        no_event("InverseGamma", event_shape)
+        return cls(jnp.zeros(batch_shape, dtype), jnp.zeros(batch_shape, dtype))
+
+    @classmethod
+    def from_mean(cls, *mu: ArrayLike) -> Self:
+        mean_log, mean_reciprocal = broadcast(*mu)
+        return cls.from_reciprocal(Gamma.from_mean(-mean_log, mean_reciprocal))
+
+    @property
+    def concentration(self) -> Float[Array, "*b"]:
+        return -self.eta1 - 1
+
+    @property
+    def scale(self) -> Float[Array, "*b"]:
+        return -self.eta2
+
+    @property
+    def reciprocal(self) -> Gamma:
+        """The distribution of 1/v."""
+        return Gamma.from_concentration_rate(self.concentration, self.scale)
+
+    @property
+    def mean(self) -> Float[Array, "*b"]:
+        """`b/(a - 1)`, infinite for a <= 1."""
+        finite = self.concentration > 1
+        return jnp.where(finite, self.scale / jnp.where(finite, self.concentration - 1, 1), jnp.inf)
+
+    @property
+    def variance(self) -> Float[Array, "*b"]:
+        """Infinite for a <= 2."""
+        finite = self.concentration > 2
+        a = jnp.where(finite, self.concentration, 3)
+        return jnp.where(finite, self.scale**2 / ((a - 1) ** 2 * (a - 2)), jnp.inf)
+
+    def statistics(self, z: Array) -> tuple[Array, Array]:
+        return jnp.log(z), 1 / z
+
+    def log_partition(self) -> Float[Array, "*b"]:
+        return self.reciprocal.log_partition()
+
+    def to_mean(self) -> tuple[Array, Array]:
+        mean_log, mean = self.reciprocal.to_mean()
+        return -mean_log, mean
+
+    def log_density(self, z: Array) -> Float[Array, "*b"]:
+        return self.reciprocal.log_density(1 / z) - 2 * jnp.log(z)
+
+    def entropy(self) -> Float[Array, "*b"]:
+        return self.reciprocal.entropy() + 2 * self.to_mean()[0]
+
+    def kl(self, other: Self) -> Float[Array, "*b"]:
+        return self.reciprocal.kl(other.reciprocal)
+
+    def fisher(self) -> Float[Array, "*b 2 2"]:
+        a, b = self.concentration, self.scale
+        row1, row2 = jnp.stack([polygamma(1, a), -1 / b], -1), jnp.stack([-1 / b, a / b**2], -1)
+        return jnp.stack([row1, row2], -2)
+
+    def is_proper(self) -> Bool[Array, "*b"]:
+        return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 < -1) & (self.eta2 < 0)
+
+    def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
+        return 1 / self.reciprocal.sample(key, shape)

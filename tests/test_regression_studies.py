@@ -1,0 +1,121 @@
+"""Small versions of the regression studies under `benchmarks/`: streaming and UCI."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ngmp_compiler as ngmp
+from ngmp_models import fourier_map, heteroscedastic, matern32
+
+BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
+
+
+@pytest.fixture(scope="module")
+def studies(request):
+    """The modules of the studies; they import each other by bare names, as scripts do."""
+    if not jax.config.jax_enable_x64:
+        pytest.skip("the studies run in float64")
+    sys.path.insert(0, BENCHMARKS)
+    request.addfinalizer(lambda: sys.path.remove(BENCHMARKS))
+    import streaming
+    import uci
+
+    return {"streaming": streaming, "uci": uci}
+
+
+@pytest.fixture
+def streaming(studies, monkeypatch):
+    """The streaming study with 60 points in 3 batches, 24 features for the mean and 8 for the noise."""
+    study = studies["streaming"]
+    small = {"TRAIN": 60, "TEST": 40, "BATCHES": 3}
+    small["MEAN"] = fourier_map(jax.random.key(1), 1, 24, kernel=matern32, lengthscale=0.25)
+    small["NOISE"] = fourier_map(jax.random.key(2), 1, 8, lengthscale=0.5)
+    for name, value in small.items():
+        monkeypatch.setattr(study, name, value)
+    return study
+
+
+@pytest.mark.slow
+def test_mean_field_counts_every_score_as_a_measurement(streaming, monkeypatch):
+    """Cov(w) is that of 60 measurements of precision 25, whatever y is, in one batch and as a stream."""
+    monkeypatch.setitem(streaming.ARMS, "NCVMP", {"method": ngmp.NCVMP(), "max_sweeps": 5})
+    keys = jax.random.split(jax.random.key(0), 2)
+    found = streaming.study("NCVMP", keys)
+    for i, key in enumerate(keys):
+        data = streaming.simulate(key)
+        psi = np.asarray(streaming.rows(data.x[:60], data.y[:60])["psi"])
+        precision = np.diag(1 / np.append(np.full(8, 2.56), 1.0)) + 25 * psi.T @ psi
+        expected = -np.linalg.slogdet(precision)[1]
+        np.testing.assert_allclose(found["full"]["log_det"][i], expected, rtol=1e-9)
+        np.testing.assert_allclose(found["chain"]["log_det"][i, -1], expected, rtol=1e-9)
+
+
+def test_ngmp_streams_at_little_cost_and_stays_uncertain(streaming):
+    found = streaming.study("NGMP, converged", jax.random.split(jax.random.key(0), 2))
+    assert found["full residual"].max() < 1e-6 and found["chain"]["residual"].max() < 1e-6
+    assert np.all(np.diff(found["chain"]["log_det"], axis=1) < 0)  # every batch teaches
+    assert found["chain"]["log_det"][:, -1].min() > -15  # mean field: about -30
+    assert abs(found["stream"]["nll"] - found["full"]["nll"]).max() < 0.4
+
+
+def test_the_scores_are_those_of_the_compiled_prediction(streaming):
+    program = ngmp.compile(heteroscedastic, carry=("v", "w"), tol=1e-6)
+    data = streaming.simulate(jax.random.key(3))
+    carry, _ = streaming.full(program, data)
+    test = {**streaming.rows(data.x[60:], data.y[60:]), **streaming.priors(data)}
+    prediction = program.predict(carry, "y", **test)
+    scores = streaming.scores(carry, data)
+    np.testing.assert_allclose(-jnp.mean(prediction.log_density), scores["nll"], atol=1e-4)
+    np.testing.assert_allclose(jnp.sqrt(jnp.mean((prediction.mean - test["y"]) ** 2)), scores["rmse"], rtol=1e-6)
+
+
+# -- UCI --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(30, 8), (8, 30)], ids=["weights", "functions"])
+def test_the_residual_variance_is_that_of_vmp(studies, shape):
+    rng = np.random.default_rng(0)
+    phi, y = rng.normal(size=shape) / np.sqrt(shape[1]), rng.normal(size=shape[0])
+    precision, d = 25.0, shape[1]
+    for _ in range(20):
+        covariance = np.linalg.inv(np.eye(d) / 0.7 + precision * phi.T @ phi)
+        mean = precision * covariance @ phi.T @ y
+        rate = 2 / 25 + 0.5 * (np.sum((y - phi @ mean) ** 2) + np.trace(phi @ covariance @ phi.T))
+        precision = (2 + len(y) / 2) / rate
+    expected = rate / (1 + len(y) / 2)
+    found = studies["uci"].residual_variance(jnp.asarray(phi), jnp.asarray(y), jnp.asarray(0.7))
+    np.testing.assert_allclose(found, expected, rtol=1e-8)
+
+
+def test_lengthscales_tell_the_inputs_that_matter(studies):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(80, 3))
+    y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
+    each, signal = studies["uci"].evidence_lengthscales(jnp.asarray(x), jnp.asarray(y))
+    assert each[0] < 0.5 * min(each[1], each[2]) and signal > 0
+
+
+def test_validation_rows_are_neither_train_nor_test(studies, data_dir):
+    del data_dir
+    whole = studies["uci"].data.uci("yacht")
+    for split in range(20):
+        train, held = whole.rows(split, validate=True)
+        assert len(train) + len(held) + whole.test.shape[1] == 308
+        assert not set(held) & set(whole.test[split]) and not set(train) & set(whole.test[split])
+        assert not set(train) & set(held)
+
+
+@pytest.mark.slow
+def test_the_hierarchy_beats_constant_noise_on_yacht(studies, data_dir):
+    """The published depth-one fit has an NLL of 1.33 on average; 150 features and one level do better on split 1."""
+    del data_dir
+    study = studies["uci"]
+    small = study.Settings(features=150, levels=1)
+    exact = study.fit("yacht", 0, small)
+    stopped = study.fit("yacht", 0, small._replace(mean_field=True, student=False))
+    assert exact["residual"] <= 1e-5 and stopped["sweeps"] == 60
+    assert exact["nll"] < 1.2 and stopped["nll"] < 1.2
