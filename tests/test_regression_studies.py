@@ -62,6 +62,7 @@ def test_ngmp_streams_at_little_cost_and_stays_uncertain(streaming):
     assert abs(found["stream"]["nll"] - found["full"]["nll"]).max() < 0.4
 
 
+@pytest.mark.slow
 def test_the_scores_are_those_of_the_compiled_prediction(streaming):
     program = ngmp.compile(heteroscedastic, carry=("v", "w"), tol=1e-6)
     data = streaming.simulate(jax.random.key(3))

@@ -210,6 +210,7 @@ def test_random_trees_by_enumeration(seed, x64):
         np.testing.assert_allclose(joint, marginal((parents[i], i)), atol=tol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("span", [None, 3, 1])
 def test_rake_and_compress_on_large_trees(span, x64):
     """Shallow, deep and path-like forests: nodes, edges and the log-partition."""

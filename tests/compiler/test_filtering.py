@@ -144,6 +144,7 @@ def test_gamma_precision_is_carried():
     assert post.converged
 
 
+@pytest.mark.slow
 def test_projected_filter_composes_with_grad_and_vmap():
     def model(y, sigma2=0.1):
         z0 = ngmp.sample("z0", Normal(0.0, variance=1.0))

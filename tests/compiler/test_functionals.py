@@ -204,8 +204,9 @@ def _check_against_dense(where, count, d, kind, space, negative=False, tol=1e-9)
 
 
 @SPACES
-@pytest.mark.parametrize("kind", ["scalar", "diagonal", "full"])
-@pytest.mark.parametrize("n, d", [(4, 9), (9, 4), (6, 1)])
+@pytest.mark.parametrize(
+    "n, d, kind", [(4, 9, "full"), (9, 4, "diagonal"), (9, 4, "full"), (4, 9, "scalar"), (6, 1, "scalar")]
+)
 def test_vectors_against_dense_algebra(n, d, kind, space):
     _check_against_dense(np.zeros(n, int), 1, d, kind, space)
 

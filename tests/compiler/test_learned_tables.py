@@ -122,6 +122,7 @@ def test_learned_tables_do_not_break_down_with_length(n):
         np.testing.assert_allclose(post["B"].mean, B, atol=0.03)
 
 
+@pytest.mark.slow
 def test_learned_transitions_with_gaussian_emissions():
     """Emissions are other factors of the state: a gated Normal with known means."""
     states, _ = simulate(200, 2)
@@ -144,6 +145,7 @@ def test_learned_transitions_with_gaussian_emissions():
     assert (np.asarray(post["z"].probs).argmax(-1) == states).mean() > 0.99
 
 
+@pytest.mark.slow
 def test_rows_of_several_indices():
     """Rows (2, 3) picked by two classes, outcome observed, against coordinate ascent in numpy."""
     rng = np.random.default_rng(1)

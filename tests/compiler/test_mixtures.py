@@ -621,6 +621,7 @@ def test_mean_field_between_vectors():
     np.testing.assert_allclose(post["W"].inverse_scale, inverse, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_incomplete_data_reaches_the_good_fixed_point():
     """The gallery's model: the prior is twenty of its standard deviations off, and a bad fixed point exists."""
     truth = np.array([13.0, 1.0, 5.0, 4.0, -20.0, 10.0])

@@ -146,6 +146,7 @@ def _predict(distribution, y):
     return post, program.predict(post, "y", **inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_quantiles_and_distribution_functions(name):
     distribution, y, reference = CASES[name]
@@ -181,6 +182,7 @@ def test_quantiles_to_ten_digits():
         np.testing.assert_allclose(prediction.quantile(p)[:, 0], frozen.ppf(p), rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_large_counts_under_a_wide_log_rate():
     """Quantiles of thousands, where the counts are far narrower than what is known of their rate."""
 
@@ -342,6 +344,7 @@ def test_outcomes_without_an_order():
             call()
 
 
+@pytest.mark.slow
 def test_inference_by_three_points_does_not_blur_predictions():
     """The projection is how messages are computed; the predictive integral is taken accurately all the same."""
     program = ngmp.compile(

@@ -48,6 +48,7 @@ def test_every_depth_converges_by_every_solver(levels):
             np.testing.assert_allclose(post[name].covariance, found[0][name].covariance, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [1, 2])
 def test_structured_mean_field_and_its_block_schedule_agree(levels):
     inputs, options = problem(40, 8, levels), {"method": ngmp.NCVMP(), "factorise": clusters(levels)}
@@ -118,6 +119,7 @@ def sampled(phi, psi, y, anchor, draws: int = 400_000) -> dict[str, tuple[np.nda
     return {k: (weight @ x, weight @ (x - weight @ x) ** 2 + own) for k, (x, own) in moments.items()}
 
 
+@pytest.mark.slow
 def test_one_level_agrees_with_sampling():
     inputs = problem(6, 2, 1)
     phi, psi = (np.asarray(f) for f in inputs["features"])
@@ -164,6 +166,7 @@ def test_two_levels_end_at_a_fixed_point_of_the_interpreter():
     np.testing.assert_allclose(post.free_energy, interpreter.free_energy(leaves), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_masked_rows_do_not_count():
     inputs = problem(12, 3, 2)
     seen = np.arange(12) < 9
