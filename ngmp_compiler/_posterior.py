@@ -86,8 +86,8 @@ class Posterior(eqx.Module):
         if name in self.marginals:
             return self.marginals[name]
         if name not in self.members.where:
-            known = listed([*self.marginals, *self.members.where])
-            raise KeyError(f"no variable '{name}'; the model declares {known.replace(chr(39), '').strip('[]') or 'none'}")
+            known = listed([*self.marginals, *self.members.where]).replace("'", "").strip("[]")
+            raise KeyError(f"no variable '{name}'; the model declares {known or 'none'}")
         key, row, after = self.members.where[name]
         q = self.marginals[key]
         lead = len(q.batch_shape) - 1 - after  # axes that vmap has put in front
