@@ -120,6 +120,16 @@ class GaussianExecutor(abc.ABC):
         """Marginals of all variables and of the requested functionals."""
 
 
+def numbered(sizes: dict[Plane, int], members: dict[Plane, np.ndarray]) -> tuple[dict[Plane, np.ndarray], int]:
+    """One numbering for scalar members of several planes: by position in each plane, and how many there are."""
+    number, total = {}, 0
+    for plane, positions in members.items():
+        number[plane] = np.full(sizes[plane], -1)
+        number[plane][positions] = total + np.arange(len(positions))
+        total += len(positions)
+    return number, total
+
+
 def scale(coefficient: Any) -> Any:
     """A coefficient as a number or array."""
     return 1.0 if coefficient is None else coefficient

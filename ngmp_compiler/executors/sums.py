@@ -22,7 +22,7 @@ from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
-from ._base import Piece, PieceLink, Solution, potential, scale
+from ._base import Piece, PieceLink, Solution, numbered, potential, scale
 
 
 class Sum(NamedTuple):
@@ -49,12 +49,7 @@ class Sums:
 
     def __init__(self, sizes: dict[Plane, int], members: dict[Plane, np.ndarray], sums: list[Sum], unary: list[Piece]):
         self.members, self.sums, self.unary = members, sums, unary
-        self.number: dict[Plane, np.ndarray] = {}
-        total = 0
-        for plane, positions in members.items():
-            self.number[plane] = np.full(sizes[plane], -1)
-            self.number[plane][positions] = total + np.arange(len(positions))
-            total += len(positions)
+        self.number, total = numbered(sizes, members)
         self.total = total
         self.at = [[self._index(link) for link in s.piece.links[s.left :]] for s in sums]
         self.own = [self._index(p.links[0]) for p in unary]

@@ -9,7 +9,7 @@ from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
-from ._base import GaussianExecutor, Piece, Solution, potential, scale
+from ._base import GaussianExecutor, Piece, Solution, numbered, potential, scale
 from .linalg import tree_gaussian, tree_order
 
 
@@ -20,12 +20,7 @@ class ScalarTree(GaussianExecutor):
 
     def __init__(self, sizes: dict[Plane, int], members: dict[Plane, np.ndarray], pieces: list[Piece]):
         self.members, self.pieces = members, pieces
-        self.number: dict[Plane, np.ndarray] = {}
-        total = 0
-        for plane, positions in members.items():
-            self.number[plane] = np.full(sizes[plane], -1)
-            self.number[plane][positions] = total + np.arange(len(positions))
-            total += len(positions)
+        self.number, total = numbered(sizes, members)
         self.total = total
         self.ends = [[self._index(p, j) for j in range(len(p.links))] for p in pieces]
         ties = [np.stack([i.positions for i in ends], 1) for ends in self.ends if len(ends) == 2]
@@ -39,7 +34,8 @@ class ScalarTree(GaussianExecutor):
 
     def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         del prepared
-        own, linear, constant = jnp.zeros(self.total), jnp.zeros(self.total), jnp.zeros(())
+        dtype = leaves[self.pieces[0].functional].dtype
+        own, linear, constant = jnp.zeros(self.total, dtype), jnp.zeros(self.total, dtype), jnp.zeros((), dtype)
         blocks, couplings = [], []
         for piece, ends in zip(self.pieces, self.ends, strict=True):
             lam, e, k = potential(piece, leaves)
