@@ -5,7 +5,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ngmp_kernels import Gated, GatedConstant
 from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
 
 from ._draw import draw
@@ -31,11 +30,6 @@ def _edge(edge: Any) -> str:
     if isinstance(edge, TableEdge):
         return " x ".join(f"{side.plane}[{side.index}]" for side in edge.sides)
     return f"{edge.plane}[{edge.index}]"
-
-
-def _kernel(factor: Any) -> str:
-    name = type(factor).__name__
-    return f"{name}({_kernel(factor.base)})" if isinstance(factor, (Gated, GatedConstant)) else name
 
 
 class Description:
@@ -76,7 +70,7 @@ class Description:
         return "\n".join([*lines, "", "warnings", *warnings]) if warnings else "\n".join(lines)
 
     def _group(self, group: FactorGroup) -> list[tuple[str, ...]]:
-        kernel, count = _kernel(group.factor), str(group.n) + (" masked" if group.mask is not None else "")
+        kernel, count = group.factor.label, str(group.n) + (" masked" if group.mask is not None else "")
         if not group.edges:
             return [(group.name, count, kernel, "-", "-", "constant", "-")]
         rows = []

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optax
 
-from ngmp_kernels import AbstractLearnedTable, AbstractProjected, Gated
+from ngmp_kernels import AbstractProjected
 from ngmp_kernels.families import Dirichlet
 
 from ._emit import Map
@@ -157,19 +157,11 @@ def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Prob
     return problems
 
 
-def _gated(group: FactorGroup) -> bool:
-    """Whether a selector picks among the factors of a group, under a mean-field rule or not."""
-    return isinstance(group.factor, Gated) or isinstance(getattr(group.factor, "base", None), Gated)
-
-
 def choose_blocks(options: Options, map: Map) -> list[list[str]]:
     """The leaves of every block of the schedule; those that no block names form a last one."""
     keys = [g.key(j) for g in map.projected for j in range(len(g.edges))]
     if options.schedule is None:
-        # Selectors first: updated together with what they select, a mixture runs as two interleaved sequences, one of
-        # which starts at equal responsibilities and stays there.
-        first = [g.key(len(g.edges) - 1) for g in map.projected if _gated(g)]
-        first += [g.key(0) for g in map.projected if isinstance(g.factor, AbstractLearnedTable)]
+        first = [g.key(j) for g in map.projected for j in g.factor.leading()]  # type: ignore[attr-defined]
         rest = [k for k in keys if k not in first]
         return [first, rest] if first and rest else [keys]
     pairs = [(g, j) for g in map.projected for j in range(len(g.edges))]

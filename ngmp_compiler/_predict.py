@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels import Gate, Gated, GatedConstant, Mixture, SplitFactor
+from ngmp_kernels import SplitFactor
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian
 
 from ._core import CoreResult, Leaves
@@ -60,7 +60,7 @@ def _places(groups: list[FactorGroup], site: str) -> np.ndarray:
 
 def _classes(group: FactorGroup) -> int:
     """How many factors of a group an element has: one for every class, if a selector picks its parameters."""
-    return group.given.distribution.classes if isinstance(group.given.distribution, Gate) else 1
+    return group.given.distribution.classes
 
 
 def _shape(group: FactorGroup) -> tuple[int, ...]:
@@ -80,11 +80,9 @@ def _part(map: Map, group: FactorGroup, out: Array | None, result: CoreResult, g
     lowered = _lowered(map, given, out)
     marginals = (_marginal(map, group, j, e, result, g) for j, e in enumerate(lowered.edges))
     filled = [jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])), q) for q in marginals]
-    if isinstance(lowered.factor, (Gated, GatedConstant)):
-        repeats = len(given.order) // _classes(group)
-        mixture = Mixture(gated=lowered.factor, repeats=repeats)  # type: ignore[call-arg]
-        return Part(mixture, tuple(filled), lowered.constants, group.n // _classes(group))
-    return Part(lowered.factor, tuple(filled), lowered.constants, group.n)
+    classes = given.distribution.classes
+    factor = lowered.factor.predictive(len(given.order) // classes)
+    return Part(factor, tuple(filled), lowered.constants, group.n // classes)
 
 
 def _outcomes(map: Map, group: FactorGroup) -> Array:

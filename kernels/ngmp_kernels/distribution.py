@@ -70,6 +70,8 @@ class Distribution:
     placeholder: ClassVar[float | int]
     """A valid outcome, put where data are masked."""
     signatures: ClassVar[tuple[Signature, ...]]
+    classes: int = 1
+    """How many sites, one for every class of a selector, declare one outcome."""
 
     arguments: dict[str, Any]
     _positional: ClassVar[tuple[str, ...]]

@@ -42,6 +42,11 @@ class AbstractFactor(eqx.Module):
     support: ClassVar[str | None] = None
     """Where an outcome lives: "real", "positive", "unit" or "count"; None where it has no distribution function."""
 
+    @property
+    def label(self) -> str:
+        """The name in descriptions."""
+        return type(self).__name__
+
     @abc.abstractmethod
     def log_density(self, *z: Array) -> Float[Array, "... n"]:
         """`log f(z_1, ..., z_d)` with every constant.
@@ -64,6 +69,15 @@ class AbstractFactor(eqx.Module):
     def cdf(self, out: Array, *z: Array) -> Float[Array, "... n"]:
         """`P(outcome <= out | z)`, with `z` as in `moments`; for factors that state a `support`."""
         raise NotImplementedError(f"{type(self).__name__} has no distribution function")
+
+    def predictive(self, repeats: int) -> "AbstractFactor":
+        """The factor that predicts outcomes: this one, unless several of its rows make one outcome.
+
+        Args:
+            repeats: rows are `(repeats, classes, size)`, with the `classes` of the distribution.
+        """
+        del repeats
+        return self
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
         """`E[outcome]`, `Var[E[outcome | z]]` and `E[Var[outcome | z]]` under the product of the marginals.
@@ -173,6 +187,14 @@ class AbstractProjected(AbstractFactor):
     def has_projection(self) -> bool:
         """Whether exact log-messages can be projected; if not, NGMP and EP fall back on structured VMP."""
         return True
+
+    def leading(self) -> tuple[int, ...]:
+        """The interfaces whose leaves the default schedule updates before all others.
+
+        Selectors, for one: updated together with what they select, a mixture runs as two interleaved sequences, one of
+        which starts at equal responsibilities and stays there.
+        """
+        return ()
 
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         """A starting *marginal* per interface read off the data; None where the data say nothing."""

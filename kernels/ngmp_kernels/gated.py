@@ -59,6 +59,10 @@ class Gated(AbstractProjected):
     def support(self) -> str | None:
         return self.base.support
 
+    @property
+    def label(self) -> str:
+        return f"{type(self).__name__}({self.base.label})"
+
     def _log_gate(self, z: Categorical) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """`log pi_k` and `log(1 - pi_k)`, the second as a sum over the other classes."""
         log_probs = jax.nn.log_softmax(z.eta1, axis=-1)
@@ -139,6 +143,9 @@ class Gated(AbstractProjected):
     def has_projection(self) -> bool:
         return not any(issubclass(f, _WITHOUT_QUADRATURE) for f in self.families)
 
+    def leading(self) -> tuple[int, ...]:
+        return (len(self.base.interfaces),)
+
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         # Data speak of all classes alike: a start at the data would be the symmetric fixed point of a mixture.
         hints = self.base.initial() if isinstance(self.base, AbstractProjected) else (None,)
@@ -152,6 +159,9 @@ class Gated(AbstractProjected):
     def moments(self, *x: Array) -> tuple[Array, Array]:
         """Of the outcome given that z = k."""
         return self.base.moments(*x[:-1])
+
+    def predictive(self, repeats: int) -> "Mixture":
+        return Mixture(gated=self, repeats=repeats)  # type: ignore[call-arg]
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
         return self.base.predictive_moments(marginals[:-1])
@@ -177,6 +187,10 @@ class GatedConstant(AbstractConjugate):
     def support(self) -> str | None:
         return self.base.support
 
+    @property
+    def label(self) -> str:
+        return f"{type(self).__name__}({self.base.label})"
+
     def _value(self) -> Float[Array, " #n"]:
         return jnp.asarray(self.base.log_density(*self.values))
 
@@ -196,6 +210,9 @@ class GatedConstant(AbstractConjugate):
         mean, variance = self.base.moments(*self.values)
         shape = (*z.shape, *mean.shape[1:])
         return jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
+
+    def predictive(self, repeats: int) -> "Mixture":
+        return Mixture(gated=self, repeats=repeats)  # type: ignore[call-arg]
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
         mean, variance = self.base.moments(*self.values)

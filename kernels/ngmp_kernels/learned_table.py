@@ -77,6 +77,9 @@ class AbstractLearnedTable(AbstractProjected):
     def has_projection(self) -> bool:
         return False
 
+    def leading(self) -> tuple[int, ...]:
+        return (0,)
+
 
 class LearnedTransition(AbstractLearnedTable):
     """`f = p[z, out]` of latent classes z (one or several) and out, and of the rows p of their table."""

@@ -56,6 +56,10 @@ class SplitFactor(AbstractProjected):
             base += 1
         return base, k
 
+    def leading(self) -> tuple[int, ...]:
+        own = self.base.leading() if isinstance(self.base, AbstractProjected) else ()
+        return tuple(j for j in range(len(self.interfaces)) if self._locate(j)[0] in own)
+
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
         """`eta1 r + eta2 r^2` of the whole is `(eta1 + 2 eta2 m) r_k + eta2 r_k^2` of a part, m the mean of others."""
         base, k = self._locate(j)
