@@ -8,11 +8,10 @@ import gc
 import os
 from pathlib import Path
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Each worker has a core to itself; threads of all of them on all cores only get into each other's way.
-    one_thread = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    one_thread += " --xla_backend_optimization_level=0"  # most of a test is compilation
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {one_thread}".strip()
+# Each worker has a core to itself: threads of all of them on all cores only get into each other's way. Most of a test is
+# compilation, which optimising makes several times slower.
+FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 --xla_backend_optimization_level=0"
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
