@@ -28,12 +28,17 @@ from ._declare import factor as factor
 from ._declare import sample as sample
 from ._declare import scope as scope
 from ._errors import DataError as DataError
+from ._errors import FileError as FileError
 from ._errors import ModelError as ModelError
+from ._export import ExportedProgram as ExportedProgram
+from ._export import load_exported as load_exported
 from ._expressions import broadcast_to as broadcast_to
 from ._expressions import dot as dot
 from ._expressions import exp as exp
 from ._expressions import log as log
 from ._expressions import take as take
+from ._persist import load as load
+from ._persist import save as save
 from ._posterior import Posterior as Posterior
 from ._posterior import Prediction as Prediction
 from ._program import Program as Program
@@ -45,6 +50,7 @@ from ._rules import NGMP as NGMP
 from ._rules import PVMP as PVMP
 from ._rules import VMP as VMP
 from ._scan import scan as scan
+from ._shard import shard as shard
 from ._solve import State as State
 from ._stream import pad as pad
 from ._stream import stream as stream

@@ -86,6 +86,15 @@ class Map:
             total -= jnp.sum(masked(group, self.rules[group.name].evidence(group.factor, marginals, own)))
         return total
 
+    def energy(self, leaves: Leaves) -> Float[Array, ""]:
+        """The free energy as a function of the leaves."""
+        return self.free_energy(leaves, self.core.run(leaves))
+
+    @property
+    def stationary(self) -> bool:
+        """Whether the free energy is stationary in the leaves at a fixed point, so that the envelope theorem holds."""
+        return all(self.rules[g.name].stationary(g.factor) for g in self.projected)
+
     def initial(self) -> Leaves:
         """Leaves to start from: the target at the marginal that the data suggest, flat where they suggest none."""
         leaves: Leaves = {}

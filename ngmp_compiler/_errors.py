@@ -39,3 +39,7 @@ class ModelError(ValueError):
 
 class DataError(ValueError):
     """Values given at call time that no posterior can be computed from."""
+
+
+class FileError(ValueError):
+    """A file that is damaged, or holds something else than was asked for."""

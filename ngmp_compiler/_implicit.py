@@ -1,53 +1,121 @@
 r"""Derivatives of a fixed point without differentiating the iteration that found it.
 
 At $\eta = \Phi(\eta, \theta)$ the implicit function theorem gives
-$(I - \partial_\eta \Phi)\, \dot\eta = \partial_\theta \Phi\, \dot\theta$. It is solved by GMRES on products
-with the Jacobian of one sweep, so memory does not depend on the number of sweeps; transposed, it is the adjoint system
-of reverse mode.
+$(I - \partial_\eta \Phi)\, \dot\eta = \partial_\theta \Phi\, \dot\theta$, a linear system in the Jacobian of one sweep,
+linearised once, so memory does not depend on the number of sweeps; transposed, it is the adjoint system of reverse
+mode. A free energy that is stationary in the leaves needs no system at all (the envelope theorem).
+
+Derivatives of a run that has not converged, or whose linear system could not be solved, are NaN.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
+
+from ._krylov import solve
 
 Leaves = Any  # a pytree of arrays
+Inputs = Any  # what a fixed point depends on; integers have no derivative
 
 
-def attach(target: Callable[[Leaves, Any], Leaves], leaves: Leaves, inputs: Any) -> Leaves:
+def attach(target: Callable[[Leaves, Inputs], Leaves], leaves: Leaves, inputs: Inputs, tol: float = 0.0) -> Leaves:
     """`leaves`, unchanged, with the derivatives of the fixed point of `target(leaves, inputs)` in the inputs.
 
     Args:
-        target: the undamped map, one sweep.
+        target: the undamped map, one sweep. It is called when derivatives are taken, so it must close over no tracer.
         leaves: a fixed point of it, to the accuracy the derivatives are wanted in.
-        inputs: what the fixed point depends on; integers have no derivative.
+        inputs: what the fixed point depends on.
+        tol: relative residual of the linear system; as small as rounding allows if that is larger.
     """
 
     @jax.custom_jvp
-    def fixed(inputs: Any, leaves: Leaves) -> Leaves:
+    def fixed(inputs: Inputs, leaves: Leaves) -> Leaves:
         del inputs
         return leaves
 
     @fixed.defjvp
     def fixed_jvp(primals: Any, tangents: Any) -> tuple[Leaves, Leaves]:
-        inputs, leaves = primals
-        _, unravel = ravel_pytree(leaves)
-        _, right = jax.jvp(lambda x: target(leaves, x), (inputs,), (tangents[0],))
-
-        def residual(v: Float[Array, " n"]) -> Float[Array, " n"]:
-            _, moved = jax.jvp(lambda x: target(x, inputs), (leaves,), (unravel(v),))
-            return v - ravel_pytree(moved)[0]
-
-        solution = jax.lax.custom_linear_solve(residual, ravel_pytree(right)[0], _gmres, _gmres)
-        return leaves, unravel(solution)
+        # Derivatives of this rule, those of second order, are again those of the fixed point.
+        inputs, point = primals[0], fixed(*primals)
+        _, right = jax.jvp(lambda x: target(point, x), (inputs,), (tangents[0],))
+        _, moved = jax.linearize(lambda x: target(x, inputs), point)
+        return point, _solved(moved, right, point, tol)
 
     return fixed(inputs, jax.lax.stop_gradient(leaves))
 
 
-def _gmres(operator: Callable[[Array], Array], right: Float[Array, " n"]) -> Float[Array, " n"]:
-    tol = 1e3 * jnp.finfo(right.dtype).eps
-    # jax's own solver: lineax's GMRES is a dependency for this one call, and no faster.
-    return jax.scipy.sparse.linalg.gmres(operator, right, tol=float(tol), restart=40, maxiter=25)[0]
+def _solved(moved: Callable[[Leaves], Leaves], right: Leaves, point: Leaves, tol: float) -> Leaves:
+    """`(I - moved)^{-1} right`, with every array in units of its own size: natural parameters differ by decades."""
+    units = jax.tree.map(lambda x: _size(jax.lax.stop_gradient(x)), point)
+    wanted = max(tol, 1e3 * float(jnp.finfo(jax.tree.leaves(point)[0].dtype).eps))
+
+    def residual(v: Leaves) -> Leaves:
+        back = jax.tree.map(jnp.divide, moved(jax.tree.map(jnp.multiply, v, units)), units)
+        return jax.tree.map(jnp.subtract, v, back)
+
+    def krylov(operator: Callable[[Leaves], Leaves], right: Leaves) -> Leaves:
+        found, solved = solve(operator, right, wanted)
+        return jax.tree.map(lambda x: jnp.where(solved, x, jnp.nan), found)
+
+    # custom_linear_solve wants all of its right side to have a derivative, or none of it; the barrier ties it together.
+    scaled = jax.lax.optimization_barrier(jax.tree.map(jnp.divide, right, units))
+    return jax.tree.map(jnp.multiply, jax.lax.custom_linear_solve(residual, scaled, krylov, krylov), units)
+
+
+def _size(x: Array) -> Float[Array, ""]:
+    size = jnp.sqrt(jnp.mean(x**2)) if x.size else jnp.zeros((), x.dtype)
+    return jnp.where(size > 0, size, 1)
+
+
+def envelope(
+    energy: Callable[[Leaves, Inputs], Array], value: Float[Array, ""], leaves: Leaves, inputs: Inputs
+) -> Float[Array, ""]:
+    """`value`, which is `energy(leaves, inputs)`, with its derivatives in the inputs at fixed leaves.
+
+    They are the total ones where the energy is stationary in the leaves. `leaves` must come from `attach`: second
+    derivatives go through them.
+    """
+
+    @jax.custom_jvp
+    def stationary(inputs: Inputs, leaves: Leaves, value: Array) -> Array:
+        del inputs, leaves
+        return value
+
+    @stationary.defjvp
+    def stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        inputs, leaves, _ = primals
+        _, tangent = jax.jvp(lambda x: energy(leaves, x), (inputs,), (tangents[0],))
+        return stationary(*primals), tangent
+
+    return stationary(inputs, leaves, jax.lax.stop_gradient(value))
+
+
+def flagged(ok: Bool[Array, ""], tree: Any) -> Any:
+    """`tree`, unchanged, with derivatives that are NaN unless `ok`; a derivative of zero stays zero.
+
+    So `jnp.where(post.converged, loss, 0.0)` leaves out the members of a batch that have not converged.
+    """
+    arrays, rest = eqx.partition(tree, eqx.is_inexact_array)
+
+    @jax.custom_jvp
+    def identity(ok: Array, arrays: Any) -> Any:
+        del ok
+        return arrays
+
+    @identity.defjvp
+    def identity_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        ok, arrays = primals
+
+        def keep(_: Any, t: Array) -> Array:
+            return jnp.where(ok | (t == 0), t, jnp.nan)
+
+        def marked(t: Array) -> Array:  # the solution x of x = t, which jax takes for linear whatever we say it is
+            return jax.lax.custom_linear_solve(lambda x: x, t, keep, keep)
+
+        return identity(ok, arrays), jax.tree.map(marked, tangents[1])
+
+    return eqx.combine(identity(ok, arrays), rest)

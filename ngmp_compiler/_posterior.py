@@ -1,5 +1,6 @@
 """What a run returns: marginals by name, the free energy, and whether to trust them."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,7 @@ class Posterior(eqx.Module):
 
     members: Members = eqx.field(static=True)
     approximate: tuple[str, ...] = eqx.field(static=True, default=())  # parts of the core that are not exact
+    topology: str = eqx.field(static=True, default="")  # a hash of the graph: names, families, factors, sizes
 
     def joint(self, name: str, lag: int = 1) -> MvGaussian:
         """The joint marginals of `x_k` and `x_{k + lag}` along a chain, for k = 0 .. K - lag - 1.
@@ -111,6 +113,14 @@ class Posterior(eqx.Module):
             )
         lines += [f"approximate: {part}" for part in self.approximate]
         return "\n".join(lines)
+
+
+def topology(plan: Any) -> str:
+    """A hash of what makes two graphs the same: variables with families and shapes, factors, interfaces, numbers."""
+    lines = [f"{name} {plane} {at.shape}" for name, (plane, at, _) in plan.collections.items()]
+    for g in plan.groups:
+        lines.append(f"{g.name} {g.given.distribution.label} {type(g.factor).__name__} {g.n} {g.factor.interfaces}")
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def approximations(plan: Any) -> tuple[str, ...]:

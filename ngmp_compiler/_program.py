@@ -4,6 +4,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -18,10 +19,11 @@ from ._checks import checks, explain
 from ._core import Leaves
 from ._describe import Description
 from ._errors import DataError
-from ._implicit import attach
+from ._export import export
+from ._implicit import attach, envelope, flagged
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
-from ._posterior import Members, Posterior, Prediction, approximations, runs
+from ._posterior import Members, Posterior, Prediction, approximations, runs, topology
 from ._predict import predict
 from ._rules import NGMP
 from ._solve import CONVERGED, INVALID, REASONS, UNSETTLED, State
@@ -69,19 +71,29 @@ class Program:
         compiled = self._build(static, dynamic, carry)
         invalid = self._violations(compiled)
         if not compiled.map.projected:
-            return self._finish(compiled, compiled.solver.init({}), invalid), invalid
+            post = self._finish(compiled, compiled.solver.init({}), invalid)
+            return flagged(post.converged, post), invalid
+        start = compiled.map.initial() if init is None else init.leaves
+        state = self._settle(compiled, start, static, (dynamic, carry))
+        post = self._finish(compiled, state, invalid)
+        if compiled.map.stationary:
+            energy = envelope(lambda leaves, x: self._build(static, *x).map.energy(leaves),
+                              post.free_energy, state.leaves, (dynamic, carry))  # fmt: skip
+            post = eqx.tree_at(lambda p: p.free_energy, post, energy)
+        return flagged(post.converged, post), invalid
+
+    def _settle(self, compiled: Compiled, start: Leaves, static: Static, inputs: tuple, seen: bool = True) -> State:
+        """Run to the fixed point; the leaves have its derivatives in the inputs, data and carry."""
         # The iteration is not differentiated; the fixed point is. All that the loop closes over is made an argument of
         # it, so that derivatives can be stopped there without declaring the model once more.
-        start = compiled.map.initial() if init is None else init.leaves
-        start = compiled.solver.init(jax.lax.stop_gradient(start))
-        iterate, closed_over = jax.closure_convert(compiled.solver.run, start)
-        state = iterate(start, *jax.lax.stop_gradient(closed_over))
+        begin = compiled.solver.init(jax.lax.stop_gradient(start))
+        iterate, closed_over = jax.closure_convert(compiled.solver.run, begin)
+        state = iterate(begin, *jax.lax.stop_gradient(closed_over))
 
         def target(leaves: Leaves, inputs: Any) -> Leaves:
-            return self._build(static, *inputs).map.evaluate(leaves).target
+            return self._build(static, *inputs, seen=seen).map.evaluate(leaves).target
 
-        state = eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, (dynamic, carry)))
-        return self._finish(compiled, state, invalid), invalid
+        return eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, inputs, 0.1 * compiled.solver.tol))
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
         plan, map = compiled.plan, compiled.map
@@ -108,7 +120,7 @@ class Program:
         neighbours = runs({name: plan.names[name] for name in marginals if name in plan.names}, result.neighbours)
         return Posterior(
             marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
-            result.jitter, Members(plan.collections), approximations(plan),
+            result.jitter, Members(plan.collections), approximations(plan), topology(plan),
         )  # fmt: skip
 
     def _init_impl(self, static: Static, dynamic: list[Any]) -> State:
@@ -135,8 +147,9 @@ class Program:
     ) -> tuple[Prediction, jax.Array]:
         compiled = self._build(static, dynamic, carry, seen=False)
         # Levels between the carried variables and the site may have messages of their own to agree on.
-        state = compiled.solver.run(compiled.solver.init(compiled.map.initial()))
-        return predict(compiled.map, site, state.leaves), compiled.solver.status(state)
+        state = self._settle(compiled, compiled.map.initial(), static, (dynamic, carry), seen=False)
+        status = compiled.solver.status(state)
+        return flagged(status == CONVERGED, predict(compiled.map, site, state.leaves)), status
 
     def _checked(self, static: Static, dynamic: list[Any], invalid: jax.Array, carry: Carry | None = None) -> None:
         if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
@@ -226,6 +239,42 @@ class Program:
     def _needs_carry(self) -> None:
         if not self._options.carry:
             raise ValueError("this program carries nothing: say what with ngmp.compile(..., carry=('v', 'w'))")
+
+    def like(self, kind: str, *args: Any, **kwargs: Any) -> Any:
+        """The shapes of a result, `"Posterior"`, `"State"` or `"dict"` (a carry), for inputs of these shapes."""
+        static, dynamic = self._split(args, kwargs)
+        make = {
+            "Posterior": lambda x: self._run_impl(static, x, None, None)[0],
+            "State": lambda x: self._init_impl(static, x),
+            "dict": lambda x: self._start_impl(static, x),
+        }
+        return jax.eval_shape(make[kind], dynamic)
+
+    def export(self, path: str | Path, *args: Any, platforms: tuple[str, ...] | None = None, **kwargs: Any) -> None:
+        """Write the program, compiled for these inputs, to a file that runs without the source of the model.
+
+        `ngmp.load_exported(path)` gives back a function of the inputs that are traced (arrays and floats), of exactly
+        these shapes; all others are fixed at what is given here.
+
+        Args:
+            path: the file.
+            args, kwargs: inputs of the model, arrays or `jax.ShapeDtypeStruct`.
+            platforms: such as `("cpu", "cuda")`; by default the one this process runs on.
+        """
+        bound = bind(self.model, self._signature, args, kwargs)
+        traced, fixed = {}, {}
+        for name, value in bound.items():
+            rest, arrays = split({name: value})
+            if arrays and len(arrays) < len(rest.static):
+                works = "give what is traced and what is static as inputs of their own"
+                raise TypeError(f"input '{name}' holds arrays and other values; to export, {works}")
+            (traced if arrays else fixed)[name] = value
+
+        def run(inputs: dict[str, Any]) -> Posterior:
+            static, dynamic = split({name: {**fixed, **inputs}[name] for name in bound})
+            return self._run_impl(static, dynamic, None, None)[0]
+
+        export(run, path, traced, fixed, platforms)
 
     def lower(self, *args: Any, **kwargs: Any) -> Description:
         """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""

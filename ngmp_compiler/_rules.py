@@ -81,6 +81,10 @@ class AbstractRule(eqx.Module):
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         """The factor's share of the log-evidence, beyond the partition function of the core."""
 
+    @abc.abstractmethod
+    def stationary(self, factor: AbstractProjected) -> bool:
+        """Whether a fixed point is a stationary point of the free energy in the leaves of the factor."""
+
 
 def _power(given: Any) -> Any:
     """A power as it is kept: a number in (0, 1], or sorted pairs of interface name and number; anything else raises."""
@@ -140,6 +144,11 @@ class NGMP(AbstractRule):
                 total -= (d - 1) / d * local_evidence(factor, found, p)
         return total
 
+    def stationary(self, factor: AbstractProjected) -> bool:
+        # Several interfaces see each other's cavities, which move with the leaves; and a rule of a few points is not
+        # accurate enough for its projection to be the gradient of its expectation.
+        return len(factor.interfaces) == 1 and isinstance(self.projection, Quadrature)
+
 
 def power_of(power: Any, factor: AbstractProjected, j: int) -> float:
     """The power toward interface j."""
@@ -194,6 +203,9 @@ class EP(AbstractRule):
             total += powers.count(p) / len(powers) * share / p
         return total
 
+    def stationary(self, factor: AbstractProjected) -> bool:
+        return not isinstance(self.power, tuple) and isinstance(self.projection, Quadrature)
+
 
 def _message(factor: AbstractProjected, j: int, found: Families, p: float) -> Any:
     return factor.log_message(j, found) if p == 1 else factor.fractional_message(j, found, p, Quadrature())
@@ -228,6 +240,10 @@ class NCVMP(AbstractRule):
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         return _mean_field_evidence(factor, marginals, leaves)
 
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return isinstance(self.projection, Quadrature)
+
 
 class VMP(AbstractRule):
     """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
@@ -239,6 +255,10 @@ class VMP(AbstractRule):
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         return _mean_field_evidence(factor, marginals, leaves)
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return True
 
 
 class StructuredVMP(AbstractRule):
@@ -254,6 +274,10 @@ class StructuredVMP(AbstractRule):
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         return _mean_field_evidence(factor, marginals, leaves)
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return True
 
 
 class PVMP(AbstractRule):
@@ -278,11 +302,18 @@ class PVMP(AbstractRule):
             trial = tuple(q if i == j else m for i, m in enumerate(marginals))
             return _mean_field_target(self.projection, factor, j, trial)
 
-        eta = solve_edge(toward, cavity, leaves[j], self.iterations, self.tol)
+        # The inner loop cannot be differentiated backwards, and need not be: the fixed points are those of NCVMP.
+        once = _mean_field_target(self.projection, factor, j, marginals)
+        found = solve_edge(toward, cavity, leaves[j], self.iterations, self.tol)
+        eta = jax.lax.stop_gradient(found) + (once - jax.lax.stop_gradient(once))
         return eta, jnp.ones(cavity.batch_shape, bool)
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         return _mean_field_evidence(factor, marginals, leaves)
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return isinstance(self.projection, Quadrature)
 
 
 class BP(AbstractRule):
@@ -295,6 +326,10 @@ class BP(AbstractRule):
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         raise TypeError(f"BP has no free energy for the projected {type(factor).__name__}")
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return True
 
 
 RULES = (BP, VMP, NCVMP, PVMP, EP, NGMP)

@@ -101,11 +101,15 @@ def _whiten(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Ar
 
 def _squared_norms(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
     """`|L^-1 phi|^2` of every row."""
-    cut = slices(phi)
-    if cut is None:
+    cut, (b, n, d) = slices(phi), phi.shape
+    if cut is None and n < 2 * d:
         return jnp.sum(_whiten(chol, phi) ** 2, -1)
-    # LAPACK wants a transposed copy of all rows; with L^-1 at hand it is a product, as fast for many rows, in slices.
-    root = _whiten(chol, jnp.eye(phi.shape[-1], dtype=phi.dtype)[None])[0]
+    # LAPACK wants a transposed copy of all rows, on one device; with L^-1 at hand it is a product, as fast for many
+    # rows, which XLA can partition over devices or which can be made in slices.
+    root = _whiten(chol, jnp.broadcast_to(jnp.eye(d, dtype=phi.dtype), (b, d, d)))
+    if cut is None:
+        return jnp.sum((phi @ root) ** 2, -1)
+    root = root[0]
 
     def some(rows: Float[Array, "c D"]) -> Float[Array, " c"]:
         return jnp.sum((rows @ root) ** 2, -1)
