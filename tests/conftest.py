@@ -8,8 +8,8 @@ import gc
 import os
 from pathlib import Path
 
-# Each worker has a core to itself: threads of all of them on all cores only get into each other's way. Most of a test is
-# compilation, which optimising makes several times slower.
+# Each worker has a core to itself: threads of all of them on all cores only get into each other's way. Most of a test
+# is compilation, which optimising makes several times slower.
 FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1 --xla_backend_optimization_level=0"
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
