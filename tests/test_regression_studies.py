@@ -23,8 +23,9 @@ def studies(request):
     request.addfinalizer(lambda: sys.path.remove(BENCHMARKS))
     import streaming
     import uci
+    import uci_tasks
 
-    return {"streaming": streaming, "uci": uci}
+    return {"streaming": streaming, "uci": uci, "tasks": uci_tasks}
 
 
 @pytest.fixture
@@ -83,21 +84,49 @@ def test_the_residual_variance_is_that_of_vmp(studies, shape):
     phi, y = rng.normal(size=shape) / np.sqrt(shape[1]), rng.normal(size=shape[0])
     precision, d = 25.0, shape[1]
     for _ in range(20):
-        covariance = np.linalg.inv(np.eye(d) / 0.7 + precision * phi.T @ phi)
+        covariance = np.linalg.inv(np.eye(d) + precision * phi.T @ phi)
         mean = precision * covariance @ phi.T @ y
         rate = 2 / 25 + 0.5 * (np.sum((y - phi @ mean) ** 2) + np.trace(phi @ covariance @ phi.T))
         precision = (2 + len(y) / 2) / rate
     expected = rate / (1 + len(y) / 2)
-    found = studies["uci"].residual_variance(jnp.asarray(phi), jnp.asarray(y), jnp.asarray(0.7))
+    found = studies["tasks"].residual_variance(jnp.asarray(phi), jnp.asarray(y))
     np.testing.assert_allclose(found, expected, rtol=1e-8)
 
 
-def test_lengthscales_tell_the_inputs_that_matter(studies):
+def test_the_evidence_tells_the_inputs_that_matter_and_the_noise(studies):
     rng = np.random.default_rng(1)
     x = rng.normal(size=(80, 3))
     y = np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=80)
-    each, signal = studies["uci"].evidence_lengthscales(jnp.asarray(x), jnp.asarray(y))
-    assert each[0] < 0.5 * min(each[1], each[2]) and signal > 0
+    kernel = studies["tasks"].evidence_kernel(jnp.asarray(x), jnp.asarray(y))
+    scale = np.exp(kernel.lengthscales)
+    assert scale[0] < 0.5 * min(scale[1], scale[2])
+    assert 0.003 < np.exp(kernel.noise) < 0.03
+
+
+def test_kernel_features_are_the_kernel_at_the_centres(studies):
+    tasks, rng = studies["tasks"], np.random.default_rng(2)
+    x, z = rng.normal(size=(5, 2)), rng.normal(size=(30, 2))
+    kernel = tasks.Kernel(jnp.log(jnp.array([0.5, 2.0])), *jnp.log(jnp.array([0.8, 0.3, 0.4, 0.1])))
+    (at_z, none), (at_x, missing) = tasks.kernel_features(kernel, z, z, x)
+
+    def k(a, b):
+        r = np.sqrt(np.sum(((a[:, None] - b) / np.array([0.5, 2.0])) ** 2, -1))
+        return 0.8 * np.exp(-0.5 * r**2) + 0.3 * (1 + 3**0.5 * r / 0.4) * np.exp(-(3**0.5) * r / 0.4)
+
+    np.testing.assert_allclose(at_z[:, :30] @ at_z[:, :30].T, k(z, z), atol=1e-5)
+    np.testing.assert_allclose(at_x[:, :30] @ at_z[:, :30].T, k(x, z), atol=1e-5)
+    np.testing.assert_allclose(at_x[:, 30:], np.column_stack([x, np.ones(5)]))
+    expected = np.diag(k(x, x) - k(x, z) @ np.linalg.solve(k(z, z), k(z, x)))
+    np.testing.assert_allclose(missing, expected, atol=1e-5)
+    np.testing.assert_allclose(none, 0, atol=1e-5)
+
+
+def test_the_weights_of_a_mixture_maximise_its_density(studies):
+    log_p = np.random.default_rng(3).normal(size=(2, 40)) + np.array([[0.3], [0.0]])
+    w = np.linspace(0.001, 0.999, 999)
+    density = np.logaddexp(np.log(w)[:, None] + log_p[0], np.log(1 - w)[:, None] + log_p[1]).sum(1)
+    best = w[np.argmax(density + np.log(w) + np.log(1 - w))]
+    np.testing.assert_allclose(studies["uci"].mixture_weights(log_p), [best, 1 - best], atol=2e-3)
 
 
 def test_validation_rows_are_neither_train_nor_test(studies, data_dir):
