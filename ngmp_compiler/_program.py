@@ -154,8 +154,9 @@ class Program:
     def _checked(self, static: Static, dynamic: list[Any], invalid: jax.Array, carry: Carry | None = None) -> None:
         if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
             return
-        # Rare: find out what is wrong by tracing once more.
-        raise DataError(explain(lambda values: self._build(static, values, carry).plan, dynamic))
+        # Rare: find out what is wrong by tracing once more, with values, also where derivatives are being taken.
+        values = jax.lax.stop_gradient(dynamic)
+        raise DataError(explain(lambda values: self._build(static, values, carry).plan, values))
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 

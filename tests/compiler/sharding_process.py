@@ -1,6 +1,6 @@
 """Run by test_sharding.py in processes of its own: sharded programs against the same ones on a single device.
 
-`python sharding_process.py virtual` on 8 virtual devices; `... I PORT` as process I of two, on one device each.
+`python sharding_process.py rows` and `... panel` on 8 virtual devices; `... I PORT` as process I of two, on one each.
 """
 
 import re
@@ -46,7 +46,7 @@ def shared_variables(mesh):
     return run, post
 
 
-def virtual():
+def rows():
     mesh = jax.make_mesh((8,), ("rows",))
     run, post = shared_variables(mesh)
     assert len(post.state.leaves["y.tau"].natural[0].sharding.device_set) == 8
@@ -65,13 +65,16 @@ def virtual():
     same(run(sharded, 4.0), with_slope(REGRESSION, 4.0), "logistic regression and its gradient")
     assert {kind for kind, _ in sent(run)} == {"all-reduce"}, sent(run)
 
+
+def panel():
+    mesh = jax.make_mesh((8,), ("rows",))
     program = ngmp.compile(ngmp_models.poisson_chain)
-    panel = jax.jit(jax.vmap(lambda y: results(program(y=y))))
+    chains = jax.jit(jax.vmap(lambda y: results(program(y=y))))
     sharded = ngmp.shard({"y": PANEL}, mesh)["y"]
-    run = panel.lower(sharded).compile()
+    run = chains.lower(sharded).compile()
     found = run(sharded)
     assert len(found[1].sharding.device_set) == 8
-    same(found, panel(PANEL), "a panel of chains")
+    same(found, chains(PANEL), "a panel of chains")
     assert {kind for kind, _ in sent(run)} <= {"all-reduce"}, sent(run)  # of a flag: whether all chains are done
 
 
@@ -86,8 +89,8 @@ def process(index, port):
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    if sys.argv[1] == "virtual":
-        virtual()
+    if sys.argv[1] in ("rows", "panel"):
+        {"rows": rows, "panel": panel}[sys.argv[1]]()
     else:
         process(int(sys.argv[1]), sys.argv[2])
     print("done")

@@ -36,11 +36,13 @@ def finish(*processes: subprocess.Popen) -> list[str]:
     return [out for out, _ in outputs]
 
 
-def test_eight_virtual_devices_give_the_results_of_one():
-    (out,) = finish(start("virtual", devices=8))
+@pytest.mark.parametrize("what", ["rows", pytest.param("panel", marks=pytest.mark.slow)])
+def test_eight_virtual_devices_give_the_results_of_one(what):
+    (out,) = finish(start(what, devices=8))
     assert out.split("\n")[-2] == "done"
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_results_of_one():
     with socket.socket() as free:
         free.bind(("localhost", 0))

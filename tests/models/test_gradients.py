@@ -53,7 +53,8 @@ SLOW = {
         ngmp_models.precision_hierarchy, {"features": (X, X[:, :1], X[:, :1]), "y": Y, "w_variance": 1.0}, {}
     ),
     "hmm": Case(
-        ngmp_models.hmm, {"initial": TABLE[0], "transition": TABLE, "emission": TABLE[::-1]}, {"y": COUNTS % 2}
+        lambda y, **logits: ngmp_models.hmm(y, **{k: jax.nn.softmax(x) for k, x in logits.items()}),
+        {"initial": TABLE[0], "transition": TABLE, "emission": TABLE[::-1]}, {"y": COUNTS % 2},
     ),
     "learned hmm": Case(
         ngmp_models.learned_hmm, {"transition": 1 + TABLE, "emission": np.array([[3.0, 1.0], [1.0, 2.0]])},
