@@ -33,6 +33,7 @@ from ._expressions import broadcast_to as broadcast_to
 from ._expressions import dot as dot
 from ._expressions import exp as exp
 from ._expressions import log as log
+from ._expressions import stack as stack
 from ._expressions import take as take
 from ._posterior import Posterior as Posterior
 from ._posterior import Prediction as Prediction
