@@ -19,6 +19,7 @@ from ._core import Leaves
 from ._describe import Description
 from ._errors import DataError
 from ._implicit import attach
+from ._initial import Given
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
 from ._posterior import Members, Posterior, Prediction, approximations, runs
@@ -64,7 +65,7 @@ class Program:
         return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
     def _run_impl(
-        self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | None
+        self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> tuple[Posterior, jax.Array]:
         compiled = self._build(static, dynamic, carry)
         invalid = self._violations(compiled)
@@ -72,7 +73,7 @@ class Program:
             return self._finish(compiled, compiled.solver.init({}), invalid), invalid
         # The iteration is not differentiated; the fixed point is. All that the loop closes over is made an argument of
         # it, so that derivatives can be stopped there without declaring the model once more.
-        start = compiled.map.initial() if init is None else init.leaves
+        start = init.leaves if isinstance(init, State) else compiled.map.initial(init)
         start = compiled.solver.init(jax.lax.stop_gradient(start))
         iterate, closed_over = jax.closure_convert(compiled.solver.run, start)
         state = iterate(start, *jax.lax.stop_gradient(closed_over))
@@ -111,9 +112,9 @@ class Program:
             result.jitter, Members(plan.collections), approximations(plan),
         )  # fmt: skip
 
-    def _init_impl(self, static: Static, dynamic: list[Any]) -> State:
+    def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
         compiled = self._build(static, dynamic)
-        return compiled.solver.init(compiled.map.initial())
+        return compiled.solver.init(compiled.map.initial(init))
 
     def _step_impl(self, static: Static, dynamic: list[Any], state: State) -> State:
         return self._build(static, dynamic).solver.sweep(state)
@@ -146,21 +147,23 @@ class Program:
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, init: State | None = None, **kwargs: Any) -> Posterior:
+    def __call__(self, *args: Any, init: State | Given | None = None, **kwargs: Any) -> Posterior:
         """Run to the fixed point.
 
         Args:
             args, kwargs: inputs of the model function.
-            init: a `State` to start from (`post.state`), instead of the automatic initialisation.
+            init: where to start from instead of the automatic initialisation: a `State` (`post.state`), or marginals
+                by name or pattern, `{"m": Gaussian.from_mean_variance(...), "neuron*/x": ...}`, of the shape of the
+                variable or one for all of it.
         """
         static, dynamic = self._split(args, kwargs)
         post, invalid = self._run(static, dynamic, None, init)
         self._checked(static, dynamic, invalid)
         return post
 
-    def init(self, *args: Any, **kwargs: Any) -> State:
-        """The state a run starts from."""
-        return self._init(*self._split(args, kwargs))
+    def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
+        """The state a run starts from; with `init`, at marginals by name, as in a call."""
+        return self._init(*self._split(args, kwargs), init)
 
     def step(self, state: State, *args: Any, **kwargs: Any) -> State:
         """One sweep: evaluate the map at the pending proposal and prepare the next. Pure."""
@@ -268,7 +271,8 @@ def compile(
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
         executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
-            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding".
+            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding";
+            for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
