@@ -36,6 +36,7 @@ from ._expressions import broadcast_to as broadcast_to
 from ._expressions import dot as dot
 from ._expressions import exp as exp
 from ._expressions import log as log
+from ._expressions import stack as stack
 from ._expressions import take as take
 from ._persist import load as load
 from ._persist import save as save

@@ -35,6 +35,9 @@ def event_shape_of(name: str, distribution: Any) -> tuple[int, ...]:
     """The event shape of an outcome, read off the arguments that carry an event axis."""
     if distribution.family.event_ndim == 0 and distribution.family is not Categorical:
         return ()
+    known = getattr(distribution, "event_shape", None)  # a deterministic node has that of its function
+    if known is not None:
+        return known
     for argument, value in distribution.arguments.items():
         if isinstance(value, Take):
             return value.table[0].plane.event_shape if value.random else np.shape(value.table)[-1:]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from ngmp_kernels import Deterministic, GenericDensity
+from ngmp_kernels import Deterministic, GenericDensity, VectorDeterministic
 
 from ._arguments import (
     checked_arguments,
@@ -121,8 +121,10 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
     """The variable `function(x)`: a deterministic node.
 
     Args:
-        function: a smooth function of scalars, written with `jax.numpy`.
-        x: a scalar Gaussian variable or affine expression, of any batch shape.
+        function: a smooth function of scalars, or of a vector and scalars, written with `jax.numpy`. Of a vector it may
+            return a number or a vector.
+        x: a Gaussian variable or affine expression, of any batch shape: scalars, or vectors of at most six entries
+            (an MvNormal variable, `A @ x`, `ngmp.stack` of scalars).
         constants: further arguments of the function. Data belong here rather than in a closure, so that loops and
             scans can be rolled.
         name: of the new variable; by default the name of the function.
@@ -132,7 +134,7 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
     frame = current_frame("ngmp.apply")
     if not callable(function):
         refuse(name or "ngmp.apply", "function", f"{function!r} cannot be called", "give a function of scalars")
-    node = Deterministic(function, x, *constants)
+    node = _node(function, x, constants, name)
     if name is not None:
         return sample(name, node)
     name = str(getattr(function, "__name__", "apply")).strip("<>")
@@ -141,6 +143,16 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
     while (used := frame.nodes.get(frame.prefix + name)) is not None and used.shape != batch:
         name += "'"
     return sample(name, node)
+
+
+def _node(function: Callable, x: Any, constants: tuple[Any, ...], name: str | None) -> Any:
+    if not getattr(x, "event_shape", ()):
+        return Deterministic(function, x, *constants)
+    try:
+        return VectorDeterministic(function, x, *constants)
+    except ValueError as error:
+        works = "give a function of one vector, of at most six entries, and of numbers that are constant"
+        return refuse(name or "ngmp.apply", "function", str(error), works)
 
 
 _TRACED = (

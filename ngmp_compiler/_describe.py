@@ -61,7 +61,9 @@ class Description:
         ])  # fmt: skip
         lines += ["", "conjugate core"]
         for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
-            lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep")
+            others = getattr(executor, "others", ())
+            instead = f"; {', '.join(others)} would do too" if others else ""
+            lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep{instead}")
         products = [p for p in plan.planes if p.family not in (Gaussian, MvGaussian, Categorical)]
         for plane in products:
             lines.append(f"  product: {plan.planes[plane]} {plane} variable(s), sums of messages")
@@ -103,7 +105,7 @@ class Description:
                 out.append("  float32 on a chain of over 1000 variables: expect 3 to 4 digits; prefer float64")
             if any(p.family is Gamma for p in plan.planes):
                 out.append("  float32 with Gamma variables: projections lose digits at large shapes; prefer float64")
-            if any(e.name == "dense" for e in plan.gaussian):
+            if any(e.name in ("dense", "banded") for e in plan.gaussian):
                 out.append("  float32 Cholesky factors: badly conditioned posteriors may turn improper")
         loops = [g.name for g in self._map.projected if len(g.edges) > 1]
         if loops:

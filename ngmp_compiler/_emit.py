@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ._core import Core, CoreResult, Leaves, masked
+from ._initial import Given, at_interface, guesses
 from ._rules import select
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, TableEdge
@@ -95,19 +96,28 @@ class Map:
         """Whether the free energy is stationary in the leaves at a fixed point, so that the envelope theorem holds."""
         return all(self.rules[g.name].stationary(g.factor) for g in self.projected)
 
-    def initial(self) -> Leaves:
-        """Leaves to start from: the target at the marginal that the data suggest, flat where they suggest none."""
+    def initial(self, given: Given | None = None) -> Leaves:
+        """Leaves to start from: the target at marginals that are given or that the data suggest, flat without either.
+
+        Given ones speak for all interfaces of the factors that touch them: what a mixture's selector is told depends on
+        where its components start.
+        """
         leaves: Leaves = {}
+        found = guesses(self.plan, given) if given else {}
         for group in self.projected:
             factor: Any = group.factor
             hints = [None if h is None else self._fill(group, h) for h in factor.initial()]
             flat = [self._flat(group, j) for j in range(len(group.edges))]
-            guesses = tuple(self._prior(group, j) if h is None else h for j, h in enumerate(hints))
+            known = [at_interface(found, edge) for edge in group.edges]
+            start = [self._prior(group, j) if h is None else h for j, h in enumerate(hints)]
+            start = tuple(s if k is None else select(jnp.asarray(k[1]), k[0], s)
+                          for s, k in zip(start, known, strict=True))  # fmt: skip
+            told = any(k is not None for k in known)
             for j, hint in enumerate(hints):
                 self.hinted[group.key(j)] = hint is not None
                 leaf = flat[j]
-                if hint is not None:
-                    eta, exists = self.rules[group.name].target(factor, j, guesses, tuple(flat))
+                if hint is not None or told:
+                    eta, exists = self.rules[group.name].target(factor, j, start, tuple(flat))
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)

@@ -293,6 +293,9 @@ def _contract(x: Affine, rows: Any, op: str, event_shape: tuple[int, ...]) -> Af
         else:
             spec = "...d,...de->...e" if op == "dot" else "...md,...de->...me"
             scaled = jnp.einsum(spec, unwrap(rows), unwrap(coefficient))
+        if op == "dot" and not variable.event_shape:  # a stacked scalar
+            terms.append(Term(variable, "scale", scaled[..., 0]))
+            continue
         terms.append(Term(variable, op, scaled))
     offset = None
     if x.offset is not None:
@@ -333,6 +336,46 @@ def dot(features: Any, w: Any) -> Any:
     if np.ndim(features) < 1:
         refuse(f"dot of a scalar and {label(w)}", "features have shape (..., D)")
     return _contract(as_affine(w), features, "dot", ())
+
+
+def _array(x: Any) -> Any:
+    return np.asarray(x) if isinstance(x, (int, float)) else unwrap(x)
+
+
+def stack(entries: Any) -> Any:
+    """Scalars as the entries of a vector, a linear functional of them: `MvNormal(stack([a, b]), covariance=...)`.
+
+    Args:
+        entries: scalar Gaussian variables, affine expressions of them, and constants, whose batch shapes broadcast; or
+            a variable whose first axis is iterated over.
+
+    Returns:
+        A vector-valued expression; an array if all entries are constant.
+    """
+    entries = list(entries)
+    if not any(isinstance(e, _Arithmetic) for e in entries):
+        return jnp.stack(jnp.broadcast_arrays(*map(unwrap, entries)), axis=-1)
+    size, terms, offset = len(entries), [], None
+    for i, entry in enumerate(entries):
+        unit = np.eye(size)[i]
+        if not isinstance(entry, _Arithmetic):
+            shift = _array(entry)
+        else:
+            x = as_affine(entry)
+            if x.event_shape:
+                refuse(
+                    f"stack of {label(entry)}, a vector of {x.event_shape[0]}", "stack scalars; index a vector first"
+                )
+            shift = None if x.offset is None else _array(x.offset)
+            for variable, op, c in x.terms:  # a column of the entry's coefficient
+                c = _array(1.0 if c is None else c)
+                rows = c[..., None] if op == "scale" else c
+                terms.append(Term(variable, "matmul", unit[:, None] * rows[..., None, :]))
+        if shift is not None:
+            shift = shift[..., None] * unit
+            offset = shift if offset is None else offset + shift
+    shapes = [e.batch_shape if isinstance(e, _Arithmetic) else np.shape(e) for e in entries]
+    return Affine(tuple(terms), offset, _broadcast("stack", entries[0], entries[-1], *shapes), (size,))
 
 
 def exp(x: Any) -> Any:

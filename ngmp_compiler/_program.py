@@ -21,6 +21,7 @@ from ._describe import Description
 from ._errors import DataError
 from ._export import export
 from ._implicit import attach, envelope, flagged
+from ._initial import Given
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
 from ._posterior import Members, Posterior, Prediction, approximations, runs, topology
@@ -66,14 +67,14 @@ class Program:
         return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
     def _run_impl(
-        self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | None
+        self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> tuple[Posterior, jax.Array]:
         compiled = self._build(static, dynamic, carry)
         invalid = self._violations(compiled)
         if not compiled.map.projected:
             post = self._finish(compiled, compiled.solver.init({}), invalid)
             return flagged(post.converged, post), invalid
-        start = compiled.map.initial() if init is None else init.leaves
+        start = init.leaves if isinstance(init, State) else compiled.map.initial(init)
         state = self._settle(compiled, start, static, (dynamic, carry))
         post = self._finish(compiled, state, invalid)
         if compiled.map.stationary:
@@ -123,9 +124,9 @@ class Program:
             result.jitter, Members(plan.collections), approximations(plan), topology(plan),
         )  # fmt: skip
 
-    def _init_impl(self, static: Static, dynamic: list[Any]) -> State:
+    def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
         compiled = self._build(static, dynamic)
-        return compiled.solver.init(compiled.map.initial())
+        return compiled.solver.init(compiled.map.initial(init))
 
     def _step_impl(self, static: Static, dynamic: list[Any], state: State) -> State:
         return self._build(static, dynamic).solver.sweep(state)
@@ -160,21 +161,23 @@ class Program:
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, init: State | None = None, **kwargs: Any) -> Posterior:
+    def __call__(self, *args: Any, init: State | Given | None = None, **kwargs: Any) -> Posterior:
         """Run to the fixed point.
 
         Args:
             args, kwargs: inputs of the model function.
-            init: a `State` to start from (`post.state`), instead of the automatic initialisation.
+            init: where to start from instead of the automatic initialisation: a `State` (`post.state`), or marginals
+                by name or pattern, `{"m": Gaussian.from_mean_variance(...), "neuron*/x": ...}`, of the shape of the
+                variable or one for all of it.
         """
         static, dynamic = self._split(args, kwargs)
         post, invalid = self._run(static, dynamic, None, init)
         self._checked(static, dynamic, invalid)
         return post
 
-    def init(self, *args: Any, **kwargs: Any) -> State:
-        """The state a run starts from."""
-        return self._init(*self._split(args, kwargs))
+    def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
+        """The state a run starts from; with `init`, at marginals by name, as in a call."""
+        return self._init(*self._split(args, kwargs), init)
 
     def step(self, state: State, *args: Any, **kwargs: Any) -> State:
         """One sweep: evaluate the map at the pending proposal and prepare the next. Pure."""
@@ -318,7 +321,8 @@ def compile(
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
         executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
-            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding".
+            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding";
+            for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.

@@ -63,4 +63,5 @@ from .split import SplitFactor as SplitFactor
 from .split import SplitTable as SplitTable
 from .student_t import StudentT as StudentT
 from .tilted import tilted_match as tilted_match
+from .vector_node import VectorDeterministic as VectorDeterministic
 from .wishart import Wishart as Wishart

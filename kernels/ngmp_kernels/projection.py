@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma
+from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 from .families._special import trigamma_minus_inverse
 from .quadrature import AbstractRule as AbstractRule
 from .quadrature import Delta as Delta
@@ -98,6 +98,17 @@ def _gaussian(q: Gaussian, z: Array, w: Array, values: Array) -> Gaussian:
     return Gaussian(beta1 / s - 2 * m * eta2, eta2)
 
 
+def _mv_gaussian(q: MvGaussian, z: Array, w: Array, values: Array) -> MvGaussian:
+    """In `u = C^T (z - m)`, C C^T the precision, 1, u_i and u_i u_j - [i = j] are orthogonal at three nodes an axis."""
+    m, chol = q.mean, jnp.linalg.cholesky(q.precision)
+    u = jnp.einsum("...ji,q...j->q...i", chol, z - m)
+    y = values - _average(w, values)
+    y = w * jnp.where(w > 0, y, 0)
+    slope = jnp.einsum("...ij,q...j,q...->...i", chol, u, y)
+    bend = chol @ jnp.einsum("q...i,q...j,q...->...ij", u, u, y) @ jnp.swapaxes(chol, -1, -2)
+    return MvGaussian(slope - (bend @ m[..., None])[..., 0], 0.5 * bend)
+
+
 def _gamma(q: Gamma, z: Array, w: Array, values: Array) -> Gamma:
     """Basis log t and t - 1 - log t with t = tau / E[tau]: nearly u and u^2 / 2 at large shape."""
     m = q.mean
@@ -137,6 +148,7 @@ def _categorical(q: Categorical, z: Array, w: Array, values: Array) -> Categoric
 
 _REGRESSION = {
     Gaussian: _gaussian,
+    MvGaussian: _mv_gaussian,
     Gamma: _gamma,
     InverseGamma: _inverse_gamma,
     Beta: _beta,

@@ -10,10 +10,12 @@ rule can be passed for a whole graph:
     Delta            the mean               the mean                    the mean
 
 InverseGamma edges use the nodes of the Gamma edge of the reciprocal, with `LogTrapezoid` or the default. Bernoulli and
-Categorical edges are always enumerated.
+Categorical edges are always enumerated. On MvGaussian edges of up to `MOST_DIMENSIONS` entries nodes are products of
+Gauss-Hermite rules, of n nodes an axis, of three with `Unscented`, and of `_PER_AXIS` by default.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -23,9 +25,11 @@ import numpy as np
 from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
-from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma
+from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
 Nodes = tuple[Array, Array]
+_PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
+MOST_DIMENSIONS = max(_PER_AXIS)
 
 
 class AbstractRule(eqx.Module):
@@ -76,10 +80,10 @@ def nodes(rule: AbstractRule, q: AbstractFamily) -> tuple[Array, Float[Array, "Q
 
     Args:
         rule: a rule; see the table of this module.
-        q: a proper scalar family instance with batch axes `*b`.
+        q: a proper instance of a scalar family, or a short vector, with batch axes `*b`.
 
     Returns:
-        `z` and `log_weights`, both `(Q, *b)`. Classes of a Categorical are integers.
+        `z` and `log_weights`, both `(Q, *b)`; vectors have one more axis. Classes of a Categorical are integers.
     """
     for actual in (rule, Quadrature()):
         make = _NODES.get((type(actual), type(q)))
@@ -108,6 +112,27 @@ def _hermite_nodes(n: int, q: Gaussian) -> Nodes:
     u, log_weights = _hermite(n)
     z = q.mean + q.std * _column(u, q)
     return z, jnp.broadcast_to(_column(log_weights, q), z.shape)
+
+
+@functools.lru_cache
+def _hermite_product(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes (n^d, d) and log-weights for the standard normal in d dimensions."""
+    u, log_weights = _hermite(n)
+    every = np.asarray(list(itertools.product(range(n), repeat=d)))
+    return u[every], log_weights[every].sum(1)
+
+
+def _vector_nodes(n: int | None, q: MvGaussian) -> Nodes:
+    """`m + C^{-T} u`, with C the Cholesky factor of the precision."""
+    (d,) = q.event_shape
+    if d > MOST_DIMENSIONS:
+        raise TypeError(f"No quadrature over vectors of {d} entries: at most {MOST_DIMENSIONS}.")
+    u, log_weights = _hermite_product(_PER_AXIS[d] if n is None else n, d)
+    chol = jnp.linalg.cholesky(q.precision)
+    table = jnp.broadcast_to(jnp.asarray(u.T, q.dtype), (*q.batch_shape, *u.T.shape))
+    spread = jax.lax.linalg.triangular_solve(chol, table, left_side=True, lower=True, transpose_a=True)
+    z = q.mean + jnp.moveaxis(spread, -1, 0)
+    return z, jnp.broadcast_to(_column(log_weights, q), z.shape[:-1])
 
 
 # -- trapezoidal rule in a logarithmic coordinate ------------------------------------------------------------------
@@ -246,6 +271,9 @@ _NODES: dict[tuple[type, type], Callable[..., Nodes]] = {
     (Delta, Gamma): lambda _, q: _point(q),
     (Delta, Beta): lambda _, q: _point(q),
     (Quadrature, Gaussian): lambda rule, q: _hermite_nodes(rule.gaussian, q),
+    (GaussHermite, MvGaussian): lambda rule, q: _vector_nodes(rule.n, q),
+    (Unscented, MvGaussian): lambda _, q: _vector_nodes(3, q),
+    (Quadrature, MvGaussian): lambda _, q: _vector_nodes(None, q),
     (Quadrature, Gamma): lambda rule, q: _gamma_trapezoid(rule.gamma, q),
     (Quadrature, InverseGamma): lambda rule, q: _inverse_gamma_trapezoid(rule.gamma, q),
     (Quadrature, Beta): lambda rule, q: _beta_trapezoid(rule.beta, q),

@@ -7,7 +7,6 @@ from ._base import Solution as Solution
 from ._base import restrict as restrict
 from .chain import ScalarChain as ScalarChain
 from .chain import VectorChain as VectorChain
-from .dense import DenseGaussian as DenseGaussian
 from .discrete import DiscreteChain as DiscreteChain
 from .discrete import DiscreteIndependent as DiscreteIndependent
 from .discrete import TablePiece as TablePiece
@@ -18,6 +17,8 @@ from .elimination import Tie as Tie
 from .flooding import Flooding as Flooding
 from .independent import IndependentScalars as IndependentScalars
 from .independent import IndependentVectors as IndependentVectors
+from .joint import JointGaussian as JointGaussian
+from .joint import Layout as Layout
 from .star import Star as Star
 from .sums import Sum as Sum
 from .sums import Sums as Sums

@@ -106,6 +106,7 @@ class GaussianExecutor(abc.ABC):
     pieces: list[Piece]
     why: str
     cost: str
+    others: tuple[str, ...] = ()  # executors that would do too
 
     def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Any:
         """What does not change between sweeps, from the leaves that do not (the others are None).

@@ -155,17 +155,21 @@ class Vectors:
         moving: rows whose potentials do.
         anchored: whether the fixed terms are known to be proper without the others.
         sweeps: how often `solve` is called for one `prepare`, roughly.
+        space: "weight" or "function" where it is not to be the cheaper one.
     """
 
     def __init__(
-        self, d: int, count: int, fixed: list[Term], moving: list[Term], anchored: bool, sweeps: int = TYPICAL_SWEEPS
-    ):
+        self, d: int, count: int, fixed: list[Term], moving: list[Term], anchored: bool, sweeps: int = TYPICAL_SWEEPS,
+        space: str | None = None,
+    ):  # fmt: skip
         self.d, self.count, self.fixed, self.moving = d, count, fixed, moving
         where = [t.index.positions for t in moving]
         self.rows = Rows(np.concatenate(where) if where else np.empty(0, int), count)
         weight, function = self._costs(sweeps)
-        self.in_function_space = anchored and bool(self.rows.blocks) and function < weight
+        wanted = function < weight if space is None else space == "function"
+        self.in_function_space = anchored and bool(self.rows.blocks) and wanted
         self._explain(weight, function, anchored)
+        self.why += f", {space} space as asked with executors=" if space else ""
 
     def _costs(self, sweeps: int) -> tuple[float, float]:
         """Multiply-adds of a sweep in weight and in function space, with a share of what is done once."""

@@ -64,7 +64,15 @@ class IndependentVectors(GaussianExecutor):
 
     name = "star"
 
-    def __init__(self, plane: Plane, size: int, positions: np.ndarray, pieces: list[Piece], roles: Roles):
+    def __init__(
+        self,
+        plane: Plane,
+        size: int,
+        positions: np.ndarray,
+        pieces: list[Piece],
+        roles: Roles,
+        space: str | None = None,
+    ):
         self.plane, self.positions, self.pieces = plane, positions, pieces
         terms = [Term(p, 0, local_index(positions, size, p)) for p in pieces]
         fixed = [t for t in terms if t.piece.functional in roles.fixed]
@@ -72,7 +80,7 @@ class IndependentVectors(GaussianExecutor):
         # Vector-valued ones that move (noise of unknown precision matrix) are added in weight space.
         self.wide = [t for t in terms if t.piece.functional not in roles.fixed and t.piece.width is not None]
         anchored = anchors(terms, roles, len(positions)) and not self.wide
-        self.vectors = Vectors(plane.event_shape[0], len(positions), fixed, moving, anchored)
+        self.vectors = Vectors(plane.event_shape[0], len(positions), fixed, moving, anchored, space=space)
         self.why = f"coupled to no other Gaussian variable: {self.vectors.why}"
         self.cost = self.vectors.cost
 

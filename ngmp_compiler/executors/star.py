@@ -45,6 +45,7 @@ class Star(GaussianExecutor):
         satellites: tuple[Plane, np.ndarray],
         pieces: list[Piece],
         roles: Roles,
+        space: str | None = None,
     ):
         self.hub, self.satellites, self.pieces = hub, satellites, pieces
         plane, position = hub
@@ -64,11 +65,11 @@ class Star(GaussianExecutor):
         self.cost = f"O({sum(p.n for p in pieces)})"
         self.vectors = None
         if plane.event_shape:
-            self.vectors = self._vectors(roles)
+            self.vectors = self._vectors(roles, space)
             self.why += f"; the hub is {self.vectors.why}"
             self.cost = self.vectors.cost
 
-    def _vectors(self, roles: Roles) -> Vectors:
+    def _vectors(self, roles: Roles, space: str | None) -> Vectors:
         """The hub alone: a satellite that is integrated out is a row that moves."""
         direct = [Term(p, 0, index_map(np.zeros(p.n, int), 1)) for p in self.direct]
         fixed = [t for t in direct if t.piece.functional in roles.fixed]
@@ -76,7 +77,7 @@ class Star(GaussianExecutor):
         moving += [Term(p, end, index_map(np.zeros(p.n, int), 1)) for p, end, _ in self.ties]
         still = all(p.functional in roles.fixed for p in self.pieces)
         sweeps = 1 if still else TYPICAL_SWEEPS
-        return Vectors(self.hub[0].event_shape[0], 1, fixed, moving, anchors(direct, roles, 1), sweeps)
+        return Vectors(self.hub[0].event_shape[0], 1, fixed, moving, anchors(direct, roles, 1), sweeps, space)
 
     def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Prepared | None:
         if self.vectors is None:

@@ -46,6 +46,7 @@ class Sums:
     """The private variables of a model, taken out before its executors run and put back after them."""
 
     name = "sums"
+    others = ("dense", "banded")  # would do too: jointly with the rest
 
     def __init__(self, sizes: dict[Plane, int], members: dict[Plane, np.ndarray], sums: list[Sum], unary: list[Piece]):
         self.members, self.sums, self.unary = members, sums, unary

@@ -1,4 +1,4 @@
-"""Chains and dense Gaussians against dense linear algebra, high precision and enumeration, written out plainly here."""
+"""Chains and banded Gaussians against dense algebra, high precision and enumeration, written out plainly here."""
 
 import itertools
 from functools import partial
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from ngmp_compiler.executors.linalg import dense_gaussian, discrete_chain, scalar_chain, vector_chain
+from ngmp_compiler.executors.linalg import banded_gaussian, discrete_chain, scalar_chain, vector_chain
 
 TOLERANCE = 1e-10
 LENGTHS = (1, 2, 3, 4, 9, 16, 17, 50)  # one side and the other of the block boundaries
@@ -367,29 +367,60 @@ def test_discrete_chain_vmap():
         close(result.probs[n], enumerate_chain(*problem)[1])
 
 
-# --- dense
+# --- dense and banded
+
+
+def banded_problem(seed, blocks, size, border):
+    """Blocks of a precision with a border, and the whole matrix."""
+    rng = np.random.default_rng(seed)
+    line = blocks * size
+    root = rng.normal(size=(line + border, line + border))
+    block = np.arange(line) // size
+    near = np.ones_like(root, bool)
+    near[:line, :line] = np.abs(block[:, None] - block) <= 1
+    precision = np.where(near, root + root.T, 0)
+    precision += (0.2 - np.linalg.eigvalsh(precision)[0]) * np.eye(line + border)
+    tiled = precision[:line, :line].reshape(blocks, size, blocks, size)
+    diagonal = np.stack([tiled[k, :, k] for k in range(blocks)])
+    beside = np.stack([tiled[k, :, k + 1] for k in range(blocks - 1)]) if blocks > 1 else np.zeros((0, size, size))
+    across, corner = precision[:line, line:].reshape(blocks, size, border), precision[line:, line:]
+    linear = rng.normal(size=line + border)
+    parts = diagonal, beside, across, corner, linear[:line].reshape(blocks, size), linear[line:]
+    return parts, precision, linear
 
 
 @float64
-@pytest.mark.parametrize("size", [1, 2, 7])
-def test_dense_gaussian(size):
-    rng = np.random.default_rng(size)
-    root, linear = rng.normal(size=(size, size)), rng.normal(size=size)
-    precision = root @ root.T + 0.1 * np.eye(size)
-    result = dense_gaussian(jnp.asarray(precision), jnp.asarray(linear))
-    assert result.proper
-    for got, want in zip(result, dense_moments(precision, linear), strict=False):
-        close(got, want)
-    gradient = jax.grad(lambda *p: dense_gaussian(*p).log_partition, (0, 1))(precision, linear)
-    close(gradient[1], result.mean)
-    close(gradient[0], -0.5 * (result.covariance + np.outer(result.mean, result.mean)))
+@pytest.mark.parametrize("blocks, size, border", [(1, 1, 0), (1, 7, 0), (1, 4, 2), (5, 3, 0), (4, 2, 3)])
+def test_banded_gaussian(blocks, size, border):
+    parts, precision, linear = banded_problem(blocks + size, blocks, size, border)
+    result = banded_gaussian(*map(jnp.asarray, parts))
+    assert result.proper and result.jitter == 0
+    mean, covariance, log_partition = dense_moments(precision, linear)[:3]
+    line = blocks * size
+    close(result.mean.reshape(-1), mean[:line])
+    close(result.border, mean[line:])
+    close(result.log_partition, log_partition)
+    root = np.linalg.inv(result.chol) if border else np.zeros((0, 0))
+    close(root.T @ root, covariance[line:, line:])
+    response = result.response.reshape(line, border)
+    close(-response @ (root.T @ root), covariance[:line, line:])
+    # Given the border, the covariance is the inverse of the line's own precision.
+    given = np.linalg.inv(precision[:line, :line]).reshape(blocks, size, blocks, size)
+    for k in range(blocks):
+        close(result.covariance[k], given[k, :, k])
+    for k in range(blocks - 1):
+        close(result.after[k], given[k, :, k + 1])
+    gradient = jax.grad(lambda h: banded_gaussian(*parts[:4], h, parts[5]).log_partition)(jnp.asarray(parts[4]))
+    close(gradient, result.mean)
 
 
 @pytest.mark.core32
-def test_dense_gaussian_improper_float32_and_vmap():
+def test_banded_gaussian_improper_float32_and_vmap():
     eye = np.eye(3, dtype=np.float32)
-    precision = np.stack([2 * eye, eye - 2, np.zeros_like(eye), np.nan * eye])
-    result = jax.vmap(dense_gaussian, (0, None))(precision, np.ones(3, np.float32))
+    precision = np.stack([2 * eye, eye - 2, np.zeros_like(eye), np.nan * eye])[:, None]
+    none = np.zeros((0, 3, 3), np.float32), np.zeros((1, 3, 0), np.float32), np.zeros((0, 0), np.float32)
+    rest = (np.ones((1, 3), np.float32), np.zeros(0, np.float32))
+    result = jax.vmap(lambda d: banded_gaussian(d, *none, *rest))(precision)
     np.testing.assert_array_equal(result.proper, [True, False, False, False])
     assert result.mean.dtype == jnp.float32
-    np.testing.assert_allclose(result.covariance[0], 0.5 * eye, rtol=1e-6)
+    np.testing.assert_allclose(result.covariance[0, 0], 0.5 * eye, rtol=1e-6)

@@ -1,10 +1,10 @@
-"""Exact inference on Gaussian and discrete chains and on small dense Gaussians.
+"""Exact inference on Gaussian and discrete chains and trees, and on dense and banded Gaussians.
 
 Pure functions of one problem: batch them with `jax.vmap`.
 """
 
-from .dense import DenseMarginals as DenseMarginals
-from .dense import dense_gaussian as dense_gaussian
+from .banded import BandedMarginals as BandedMarginals
+from .banded import banded_gaussian as banded_gaussian
 from .discrete_chain import DiscreteMarginals as DiscreteMarginals
 from .discrete_chain import discrete_chain as discrete_chain
 from .discrete_tree import TreeMarginals as TreeMarginals

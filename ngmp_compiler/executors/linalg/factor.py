@@ -7,8 +7,9 @@ from jaxtyping import Array, Float
 _LEVELS = 3
 
 
-@jax.custom_jvp
-def factor(matrix: Float[Array, "*b d d"]) -> tuple[Float[Array, "*b d d"], Float[Array, "*b"]]:
+def factor(
+    matrix: Float[Array, "*b d d"], scale: Float[Array, "*b d"] | None = None
+) -> tuple[Float[Array, "*b d d"], Float[Array, "*b"]]:
     r"""The lower Cholesky factor of $A + j \operatorname{diag} A$ and the relative jitter $j$, zero if none is needed.
 
     Whether rounding breaks a factorisation depends on the matrix scaled to a unit diagonal, and it can only where the
@@ -16,10 +17,15 @@ def factor(matrix: Float[Array, "*b d d"]) -> tuple[Float[Array, "*b d d"], Floa
     to ten times it and no further: a matrix that is indefinite by more is improper, and its factor NaN. So is one with
     a diagonal entry that is not positive, whatever its size.
 
-    Only the lower triangle is read. The derivative is that of the factor at a constant $j$.
+    Only the lower triangle is read. The derivative is that of the factor at a constant $j$. A pivot of a larger matrix
+    is given with the diagonal that it had in that matrix as `scale`, by which its rounding is measured instead.
     """
-    diagonal = jnp.diagonal(matrix, axis1=-2, axis2=-1)
-    hopeful = jnp.all(diagonal > 0, -1) & jnp.all(jnp.isfinite(diagonal), -1)
+    return _factor(matrix, jnp.diagonal(matrix, axis1=-2, axis2=-1) if scale is None else scale)
+
+
+@jax.custom_jvp
+def _factor(matrix, scale):
+    hopeful = jnp.all(scale > 0, -1) & jnp.all(jnp.isfinite(scale), -1)
     first = 0.1 * max(matrix.shape[-1], 10) * float(jnp.finfo(matrix.dtype).eps)
 
     def broken(chol):
@@ -32,7 +38,7 @@ def factor(matrix: Float[Array, "*b d d"]) -> tuple[Float[Array, "*b d d"], Floa
     def retry(carry):
         level, chol, jitter = carry
         amount = (first * 10.0**level).astype(matrix.dtype)
-        again = _cholesky(add_jitter(matrix, jnp.full(jitter.shape, amount)))
+        again = _cholesky(matrix + (amount * scale)[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype))
         bad = broken(chol)
         return level + 1, jnp.where(bad[..., None, None], again, chol), jnp.where(bad, amount, jitter)
 
@@ -42,11 +48,11 @@ def factor(matrix: Float[Array, "*b d d"]) -> tuple[Float[Array, "*b d d"], Floa
     return chol, jnp.where(jnp.isfinite(chol[..., 0, 0]), jitter, 0)
 
 
-@factor.defjvp
+@_factor.defjvp
 def _factor_jvp(primals, tangents):
     """`dL = L P(L^-1 dA L^-T)`, P the lower triangle with half the diagonal."""
-    (moved,) = tangents
-    chol, jitter = factor(*primals)
+    moved, _ = tangents
+    chol, jitter = _factor(*primals)
     moved = 0.5 * (moved + jnp.swapaxes(moved, -1, -2))
     half = jax.lax.linalg.triangular_solve(chol, moved, left_side=False, lower=True, transpose_a=True)
     inner = jax.lax.linalg.triangular_solve(chol, half, left_side=True, lower=True)
