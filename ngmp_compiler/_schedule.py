@@ -1,7 +1,7 @@
 """Schedule: an executor for every connected part of the conjugate core, chosen by shape.
 
 `schedule(rolled, groups) -> Plan`. The rule, in order: variables coupled to nothing are solved alone; a path of equal
-variables tied once each is a chain; one hub with scalars tied once each is a star; other scalars without cycles are
+variables tied once each is a chain; a hub with scalars tied once each is a star; other scalars without cycles are
 a tree; anything else of at most `DENSE_LIMIT` dimensions is solved jointly. Parts of equal shape share one executor.
 Before that, scalars that only one functional of three or more variables ties to others are integrated out of it.
 """
@@ -101,10 +101,14 @@ def _gaussian(
         parts.append(Shape(np.flatnonzero(alone & knotted), None, None))
     wide = _wide_nodes(nodes, groups, functionals, touched)
     chains: dict[Any, list[np.ndarray]] = {}
+    stars: dict[Any, list[Shape]] = {}
     for part in parts:
         kind = "dense" if knotted[part.nodes].any() else _classify(part, nodes, wide)
         if kind == "star":
             part = part._replace(hub=_hub(part, nodes))
+            satellites = part.nodes[part.nodes != part.hub]
+            stars.setdefault(tuple(nodes.plane_of(np.asarray([part.hub, satellites[0]]))), []).append(part)
+            continue
         if kind == "chain":
             path = part.path
             assert path is not None
@@ -119,6 +123,10 @@ def _gaussian(
         part = Shape(np.sort(np.concatenate(trees)), None, None)
         executor[part.nodes] = len(plans)
         plans.append(("tree", part))
+    for alike in stars.values():
+        hubs, members = np.sort([part.hub for part in alike]), np.sort(np.concatenate([part.nodes for part in alike]))
+        executor[members] = len(plans)
+        plans.append(("star", (hubs, members)))
     for (plane_number, _), paths in chains.items():
         order = np.stack(paths)
         executor[order.reshape(-1)] = len(plans)
@@ -221,7 +229,7 @@ def _directed(t: np.ndarray, rows: np.ndarray | None, plan: tuple[str, Any], nod
     kind, detail = plan
     if kind == "star":
         every = np.arange(t.shape[1]) if rows is None else rows
-        hub = t[:, every] == detail.hub
+        hub = np.isin(t[:, every], detail[0])
         where = np.where(hub.any(0), hub.argmax(0), -1)
         return [rows] if (where == where[0]).all() else [every[where == w] for w in np.unique(where)]
     if kind != "chain" or len(t) == 1:
@@ -258,12 +266,12 @@ def _build(plan: tuple[str, Any], pieces: list, planes: dict, nodes: Nodes, grou
         plane, order = detail
         make = VectorChain if plane.event_shape else ScalarChain
         return make(plane, planes[plane], order, pieces)
-    members = nodes.split(detail.nodes)
     if kind == "star":
-        hub = detail.hub
-        ((hub_plane, hub_position),) = ((p, int(x[0])) for p, x in nodes.split(np.asarray([hub])).items())
-        ((plane, satellites),) = nodes.split(detail.nodes[detail.nodes != hub]).items()
-        return Star(planes, (hub_plane, hub_position), (plane, satellites), pieces, _roles(groups, functionals))
+        hubs, members = detail
+        (centre,) = nodes.split(hubs).items()
+        (satellites,) = nodes.split(members[~np.isin(members, hubs)]).items()
+        return Star(planes, centre, satellites, pieces, _roles(groups, functionals))
+    members = nodes.split(detail.nodes)
     if kind == "tree":
         return ScalarTree(planes, members, pieces)
     total = sum(len(x) * (p.event_shape[0] if p.event_shape else 1) for p, x in members.items())
