@@ -132,7 +132,7 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
     frame = current_frame("ngmp.apply")
     if not callable(function):
         refuse(name or "ngmp.apply", "function", f"{function!r} cannot be called", "give a function of scalars")
-    node = Deterministic(function, x, *constants)
+    node = Deterministic(function, x, constants)
     if name is not None:
         return sample(name, node)
     name = str(getattr(function, "__name__", "apply")).strip("<>")
