@@ -6,6 +6,7 @@ from ngmp_kernels import Bernoulli as Bernoulli
 from ngmp_kernels import Beta as Beta
 from ngmp_kernels import Binomial as Binomial
 from ngmp_kernels import Categorical as Categorical
+from ngmp_kernels import ClosedForm as ClosedForm
 from ngmp_kernels import Delta as Delta
 from ngmp_kernels import Dirichlet as Dirichlet
 from ngmp_kernels import Gamma as Gamma
@@ -21,6 +22,7 @@ from ngmp_kernels import StudentT as StudentT
 from ngmp_kernels import Unscented as Unscented
 from ngmp_kernels import Wishart as Wishart
 from ngmp_kernels import families as families
+from ngmp_kernels import residual_sine as residual_sine
 
 from ._adaptive import adaptive as adaptive
 from ._declare import apply as apply
@@ -50,6 +52,7 @@ from ._rules import NCVMP as NCVMP
 from ._rules import NGMP as NGMP
 from ._rules import PVMP as PVMP
 from ._rules import VMP as VMP
+from ._rules import StructuredVMP as StructuredVMP
 from ._scan import scan as scan
 from ._shard import shard as shard
 from ._solve import State as State

@@ -147,7 +147,7 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
 
 def _node(function: Callable, x: Any, constants: tuple[Any, ...], name: str | None) -> Any:
     if not getattr(x, "event_shape", ()):
-        return Deterministic(function, x, *constants)
+        return Deterministic(function, x, constants)
     try:
         return VectorDeterministic(function, x, *constants)
     except ValueError as error:

@@ -19,6 +19,7 @@ On a conjugate graph F is minus the log-evidence; for unary factors under NGMP i
 With the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -43,6 +44,14 @@ class Evaluation(NamedTuple):
     usable: Bool[Array, ""]
 
 
+def _every(flags: list[Bool[Array, "..."]]) -> Bool[Array, ""]:
+    """Whether all flags hold; one reduction for all arrays of a shape, which is faster to compile than one each."""
+    by_shape: dict[tuple[int, ...], Array] = {}
+    for f in flags:
+        by_shape[f.shape] = by_shape[f.shape] & f if f.shape in by_shape else f
+    return functools.reduce(jnp.logical_and, map(jnp.all, by_shape.values()), jnp.asarray(True))
+
+
 class Map:
     """The emitted functions: `initial`, `evaluate`, `free_energy`."""
 
@@ -62,12 +71,12 @@ class Map:
         """One run of the core and one target for every interface (or for the ones in `keys`)."""
         result = self.core.run(leaves)
         target: Leaves = {}
-        usable = result.proper
+        flags = []
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rule = self.rules[group.name]
             for j, q in enumerate(marginals):
-                usable &= jnp.all(q.is_proper())
+                flags.append(q.is_proper())
                 if keys is not None and group.key(j) not in keys:
                     continue
                 eta, exists = rule.target(group.factor, j, marginals, own)
@@ -75,9 +84,8 @@ class Map:
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 target[group.key(j)] = eta
-                for x in jax.tree.leaves(eta):
-                    usable &= jnp.all(jnp.isfinite(x))
-        return Evaluation(target, result, usable)
+                flags += [jnp.isfinite(x) for x in jax.tree.leaves(eta)]
+        return Evaluation(target, result, result.proper & _every(flags))
 
     def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
         """The Bethe free energy; see the module docstring."""

@@ -249,7 +249,7 @@ class Program:
         static, dynamic = self._split(args, kwargs)
         make = {
             "Posterior": lambda x: self._run_impl(static, x, None, None)[0],
-            "State": lambda x: self._init_impl(static, x),
+            "State": lambda x: self._init_impl(static, x, None),
             "dict": lambda x: self._start_impl(static, x),
         }
         return jax.eval_shape(make[kind], dynamic)

@@ -15,6 +15,7 @@ import numpy as np
 
 from ._declare import Graph, Site
 from ._expressions import _TAIL, Affine, Exp, Plane, Take, Term, Variable
+from ._index import index_map
 from ._inputs import Input, unwrap
 
 MANY = 4  # up to this many names, isomorphic sites and variables are kept apart by name: programs stay readable
@@ -117,6 +118,7 @@ def _read(root: Any, index: np.ndarray) -> Any:
         start, count = int(index[0, 0]), len(index)
         if (index[:, 0] == np.arange(start, start + count)).all():
             return root if count == root.shape[0] else root[start : start + count]
+        return index_map(index[:, 0], root.shape[0]).take(jnp.asarray(root))
     return root[tuple(index.T)]
 
 
@@ -235,8 +237,8 @@ def roll(graph: Graph, apart: Callable[[str], Hashable] = lambda name: None) -> 
         bucket.setdefault(site.name, []).append((place, order, site))
     found: list[list[tuple[int, int, Site]]] = []
     for bucket in buckets.values():
-        if len(bucket) > MANY:
-            found.append(sorted((entry for sites in bucket.values() for entry in sites), key=lambda entry: entry[0]))
+        if len(bucket) > MANY:  # name after name, as their variables are stored, however the loop interleaves them
+            found.append([entry for sites in bucket.values() for entry in sites])
         else:
             found += bucket.values()
     groups = []

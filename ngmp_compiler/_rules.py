@@ -11,7 +11,7 @@ the target of a leaf and the factor's share of the log-evidence; the map, the so
 | NCVMP | $E[\log f \mid z_j]$ under the other *marginals* | $\nabla_{\mu_j} E_{q_j}[\ell_j]$, once a sweep |
 | PVMP | the same | the same, iterated on the edge until $\lambda_j = c_j + \eta_j$ |
 | VMP | the same | the same; refused where $\ell_j$ is not in the family, since the projection is then not exact |
-| StructuredVMP | the same | the same; the fallback of NGMP and EP toward vectors and matrices |
+| StructuredVMP | the same | the same, nothing taken apart; the fallback of NGMP and EP toward vectors, matrices |
 | BP | exact | refused on every interface that is not conjugate |
 
 The mean-field rules (VMP, NCVMP, PVMP) also take apart what belongs to different clusters; see `_factorise`.
@@ -264,7 +264,8 @@ class VMP(AbstractRule):
 class StructuredVMP(AbstractRule):
     """The messages of VMP between the interfaces of a factor, with all that stands behind one of them kept joint.
 
-    What NGMP and EP fall back on where an exact log-message has no projection (toward vectors and matrices).
+    On `Normal(dot(phi, w), precision=tau)` that is q(out, w) q(tau), whatever else out and w are tied to. It is also
+    what NGMP and EP fall back on where an exact log-message has no projection (toward vectors and matrices).
     """
 
     mean_field: ClassVar[bool] = False
@@ -332,4 +333,4 @@ class BP(AbstractRule):
         return True
 
 
-RULES = (BP, VMP, NCVMP, PVMP, EP, NGMP)
+RULES = (BP, VMP, StructuredVMP, NCVMP, PVMP, EP, NGMP)

@@ -1,10 +1,10 @@
 """Schedule of the Gaussian variables: an executor for every part of them that functionals tie together.
 
 The rule, in order: scalars that only one functional of three or more variables ties to others are integrated out of it
-(sums); variables coupled to nothing are solved alone; a path of equal variables tied once each is a chain; one hub with
+(sums); variables coupled to nothing are solved alone; a path of equal variables tied once each is a chain; a hub with
 scalars tied once each is a star; other scalars without cycles are a tree; anything else is solved jointly, as one dense
 matrix or along a band, whichever costs less (see `_bands`). Parts of equal shape share one executor; where parts are
-many and differ (`FEW`), as in ragged collections, chains and stars of scalars become trees, all others joint, in lanes.
+many and differ (`FEW`), as in ragged collections, chains of scalars become trees, those of vectors joint, in lanes.
 `executors={"x": "banded"}` overrides the rule for the parts that x is in.
 """
 
@@ -118,10 +118,15 @@ def _plan(
     for p, part in enumerate(_few(chosen, joint)):
         chosen[p] = part
         kinds.setdefault(part.kind, []).append(p)
-    for p in kinds.get("star", []):
-        part = chosen[p]
-        shape = part.shape._replace(hub=_hub(part.shape, nodes))
-        plans.append(_Plan("star", shape, _others([part], joint), part.space))
+    stars: dict[Any, list[tuple[int, _Part]]] = {}
+    for part in (chosen[p] for p in kinds.get("star", [])):
+        hub = _hub(part.shape, nodes)
+        satellite = part.shape.nodes[part.shape.nodes != hub][:1]
+        stars.setdefault((*nodes.plane_of(np.append(satellite, hub)), part.space), []).append((hub, part))
+    for (*_, space), own in stars.items():
+        hubs, parts = np.sort([hub for hub, _ in own]), [part for _, part in own]
+        members = np.sort(np.concatenate([part.shape.nodes for part in parts]))
+        plans.append(_Plan("star", (members, hubs), _others(parts, joint), space))
     if trees := [chosen[p] for p in kinds.get("tree", [])]:  # all at once
         every = np.sort(np.concatenate([part.shape.nodes for part in trees]))
         plans.append(_Plan("tree", Shape(every, None, None), _others(trees, joint)))
@@ -194,12 +199,11 @@ def _choose(part: Shape, fit: tuple[str, ...], p: int, joint: Joint, wishes: Wis
 
 
 def _few(parts: list[_Part], joint: Joint) -> list[_Part]:
-    """Chains of many lengths and many stars become trees, or joint where they hold vectors: programs stay small."""
-    many = {kind: len(_alike([p for p in parts if p.kind == kind], joint.nodes)) > FEW for kind in ("chain", "star")}
-    many["star"] = sum(p.kind == "star" for p in parts) > FEW
+    """Chains of many lengths become trees, or joint where they hold vectors: programs stay small."""
+    many = len(_alike([p for p in parts if p.kind == "chain"], joint.nodes)) > FEW
     out = []
     for p, part in enumerate(parts):
-        if many.get(part.kind) and not part.asked:
+        if many and part.kind == "chain" and not part.asked:
             part = part._replace(kind="tree" if "tree" in part.fit else joint.best(p))
         out.append(part)
     return out
@@ -298,14 +302,14 @@ def _members(plan: _Plan, nodes: Nodes) -> np.ndarray:
     if plan.kind in ("independent", "chain"):
         plane, positions = plan.detail
         return positions.reshape(-1) + nodes.offset[plane]
-    return plan.detail[0] if plan.kind == "joint" else plan.detail.nodes
+    return plan.detail[0] if plan.kind in ("joint", "star") else plan.detail.nodes
 
 
 def _directed(t: np.ndarray, rows: np.ndarray | None, plan: _Plan, nodes: Nodes) -> list[np.ndarray | None]:
     """Split rows by the direction in which they run along a chain, or by the end that is the hub of a star."""
     if plan.kind == "star":
         every = np.arange(t.shape[1]) if rows is None else rows
-        hub = t[:, every] == plan.detail.hub
+        hub = np.isin(t[:, every], plan.detail[1])
         where = np.where(hub.any(0), hub.argmax(0), -1)
         return [rows] if (where == where[0]).all() else [every[where == w] for w in np.unique(where)]
     if plan.kind != "chain" or len(t) == 1:
@@ -346,8 +350,8 @@ def _build(plan: _Plan, pieces: list, planes: dict, nodes: Nodes, roles: Roles) 
         members, name, made, why = detail
         return JointGaussian(name, nodes.split(members), pieces, made, why)
     if kind == "star":
-        hub = detail.hub
-        ((hub_plane, hub_position),) = ((p, int(x[0])) for p, x in nodes.split(np.asarray([hub])).items())
-        ((plane, satellites),) = nodes.split(detail.nodes[detail.nodes != hub]).items()
-        return Star(planes, (hub_plane, hub_position), (plane, satellites), pieces, roles, space)
+        members, hubs = detail
+        (centres,) = nodes.split(hubs).items()
+        (satellites,) = nodes.split(members[~np.isin(members, hubs)]).items()
+        return Star(planes, centres, satellites, pieces, roles, space)
     return ScalarTree(planes, nodes.split(detail.nodes), pieces)

@@ -22,6 +22,8 @@ from .bernoulli import Bernoulli as Bernoulli
 from .beta import Beta as Beta
 from .binomial import Binomial as Binomial
 from .categorical import Categorical as Categorical
+from .closed_form import ClosedForm as ClosedForm
+from .closed_form import residual_sine as residual_sine
 from .deterministic import Deterministic as Deterministic
 from .dirichlet import Dirichlet as Dirichlet
 from .distribution import REGISTRY as REGISTRY

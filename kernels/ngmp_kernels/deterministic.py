@@ -3,6 +3,7 @@ r"""Deterministic nodes: `out = g(x)` for a smooth scalar function g, `ngmp.appl
 The node is the factor $\delta(out - g(x))$. Toward x its exact log-message is the cavity of `out` read at $g(x)$,
 projected at the marginal of x like any other. Toward `out` it is the density of $g(x)$ under the cavity of x; that is
 matched in its first two moments, since a tangent projection of it has negative precisions wherever g folds.
+A `ClosedForm` function brings the moments it takes along; of any other they are sums over quadrature nodes.
 """
 
 import functools
@@ -14,11 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .closed_form import ClosedForm, expected_log_density
 from .distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, same_function
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule
 from .families import AbstractFamily, Gaussian
 from .predictive import tilted_log_density
-from .projection import Quadrature, nodes, tangent_projection
+from .projection import Quadrature, expectation, nodes, tangent_projection
 
 _RULE = Quadrature()
 
@@ -44,10 +46,13 @@ class DeterministicNode(AbstractProjected):
 
     def forward(self, x: Gaussian, rule: Rule) -> Gaussian:
         """The Gaussian with the mean and variance of `g(x)`."""
-        z, log_weights = nodes(rule, x)
-        weights, values = jnp.exp(log_weights), self(z)
-        mean = jnp.sum(weights * values, axis=0)
-        variance = jnp.sum(weights * (values - mean) ** 2, axis=0)
+        if isinstance(self.function, ClosedForm):
+            mean, variance = self.function.moments(x.mean, x.variance, *self.constants)
+        else:
+            z, log_weights = nodes(rule, x)
+            weights, values = jnp.exp(log_weights), self(z)
+            mean = jnp.sum(weights * values, axis=0)
+            variance = jnp.sum(weights * (values - mean) ** 2, axis=0)
         # Where g is flat its value is known, up to rounding.
         least = jnp.finfo(variance.dtype).eps * (1e-6 + mean**2)
         return Gaussian.from_mean_variance(mean, jnp.maximum(variance, least))
@@ -61,7 +66,18 @@ class DeterministicNode(AbstractProjected):
     def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
         if j == 0:
             return self.forward(cavities[1], rule)
+        if isinstance(self.function, ClosedForm):
+            return self.function.project(marginal, cavities[0], self.constants)  # pyright: ignore[reportArgumentType]
         return tangent_projection(marginal, self.log_message(1, cavities), rule)
+
+    def expected_log_message(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> Array:
+        if not isinstance(self.function, ClosedForm):
+            return expectation(marginal, self.log_message(j, cavities), rule)
+        if j == 0:
+            q: Any = marginal
+            return expected_log_density(self.forward(cavities[1], rule), q.mean, q.variance)
+        forward = self.forward(marginal, rule)  # pyright: ignore[reportArgumentType]
+        return expected_log_density(cavities[0], forward.mean, forward.variance)
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
         del rule  # a narrow cavity of `out` needs nodes where it is, not where x is
@@ -89,7 +105,7 @@ class Deterministic(Distribution):
     event_ndims: ClassVar = {}
     placeholder = 0.0
 
-    def __init__(self, function: Callable[..., Array], x: Any, *constants: Any):
+    def __init__(self, function: Callable[..., Array], x: Any, constants: tuple[Any, ...]):
         self.function = function
         self.arguments = {"x": x, **{f"c{i + 1}": c for i, c in enumerate(constants)}}
 

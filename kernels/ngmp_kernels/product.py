@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from .distribution import Lowered
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, Values
-from .families import Gamma, Gaussian
+from .families import AbstractFamily, Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .projection import Quadrature, nodes
 from .special import LOG_2PI
@@ -108,6 +108,26 @@ class ProductNoise(AbstractProjected):
             square = expected_square(r, a, b)
             return lambda t: 0.5 * (jnp.log(t) - LOG_2PI - square * t)
         return _expected(name, (r, a, b), *self._precision(tau))
+
+    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+        r"""In closed form, with $\tau$ for its expectation.
+
+        Toward r: $(\tau E[a] E[b], -\tau/2)$. Toward a: $(\tau E[r] E[b], -\tau E[b^2]/2)$, and toward b likewise.
+        Toward tau: $(1/2, -E[(r - a b)^2]/2)$.
+        """
+        del rule
+        r, a, b, tau = self._all(marginals)
+        name = self.interfaces[j]
+        if name == "tau":
+            square = expected_square(r, a, b)
+            return Gamma(jnp.full_like(square, 0.5), -0.5 * square)
+        _, precision = self._precision(tau)
+        if name == "r":
+            linear = precision * a.mean * b.mean
+            return Gaussian(linear, jnp.broadcast_to(-0.5 * precision, linear.shape))
+        other = b if name == "a" else a
+        linear, square = precision * r.mean * other.mean, precision * (other.mean**2 + other.variance)
+        return Gaussian(*jnp.broadcast_arrays(linear, -0.5 * square))
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
         del rule

@@ -125,8 +125,8 @@ class VectorDeterministic(Distribution):
         self.function = function
         self.arguments = {"x": x, **{f"c{i + 1}": c for i, c in enumerate(constants)}}
         self.event_shape = _outcome(_Call(function, d, len(constants)))
-        self.family = MvGaussian if self.event_shape else Gaussian
-        self.event_ndims = {"out": len(self.event_shape), "x": 1}
+        self.family = MvGaussian if self.event_shape else Gaussian  # type: ignore[misc]
+        self.event_ndims = {"out": len(self.event_shape), "x": 1}  # type: ignore[misc]
 
     @property
     def key(self) -> Hashable:

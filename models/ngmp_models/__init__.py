@@ -29,6 +29,9 @@ from .mixture import gaussian_mixture as gaussian_mixture
 from .mixture import vector_mixture as vector_mixture
 from .networks import skills as skills
 from .networks import sprinkler as sprinkler
+from .neurons import NEURON_RULES as NEURON_RULES
+from .neurons import neuron as neuron
+from .neurons import neurons as neurons
 from .poisson_chain import poisson_chain as poisson_chain
 from .poisson_chain import poisson_chain_loop as poisson_chain_loop
 from .series import coal_disasters as coal_disasters

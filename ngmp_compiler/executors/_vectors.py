@@ -27,6 +27,7 @@ from .linalg import add_jitter, factor, function_space
 
 LOG_2PI = math.log(2 * math.pi)
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost
+WRITTEN_OUT = 8  # up to this many features, triangular solves of many rows are written out
 
 
 class Term(NamedTuple):
@@ -101,6 +102,8 @@ def _whiten(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Ar
 
 def _squared_norms(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
     """`|L^-1 phi|^2` of every row."""
+    if phi.shape[-1] <= WRITTEN_OUT:
+        return _written_out(chol, phi)
     cut, (b, n, d) = slices(phi), phi.shape
     if cut is None and n < 2 * d:
         return jnp.sum(_whiten(chol, phi) ** 2, -1)
@@ -116,6 +119,15 @@ def _squared_norms(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> F
 
     done = jax.lax.map(lambda at: some(jax.lax.dynamic_slice_in_dim(phi[0], at, cut.rows)), cut.starts)
     return jnp.concatenate([done.reshape(-1), some(phi[0, cut.rest :])])[None]
+
+
+def _written_out(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
+    """`|L^-1 phi|^2` by forward substitution, entry by entry: XLA fuses it, and LAPACK's threads do not meet."""
+    white: list[Array] = []
+    for i in range(phi.shape[-1]):
+        done = sum((chol[:, i, k, None] * x for k, x in enumerate(white)), jnp.zeros((), phi.dtype))
+        white.append((phi[..., i] - done) / chol[:, i, i, None])
+    return sum((x * x for x in white[1:]), white[0] * white[0])
 
 
 class _FunctionPrior(NamedTuple):

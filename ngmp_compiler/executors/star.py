@@ -1,4 +1,4 @@
-"""A hub and its satellites: scalars each tied once to one scalar or vector, and to nothing else.
+"""Hubs and their satellites: scalars each tied once to one scalar or vector, and to nothing else.
 
 A satellite `x` with own precision `u` and linear coefficient `h`, tied by `r = a x + f + c` (f a functional of the hub)
 with potential `(xi, Lambda)`, is integrated out in closed form. With `s = u + Lambda a^2` and `e = xi - Lambda c`, the
@@ -17,14 +17,13 @@ from jaxtyping import Array
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from .._expressions import Plane
-from .._index import index_map
 from ._base import GaussianExecutor, Piece, Potential, Roles, Solution, potential, scale
 from ._vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
 from .independent import anchors, local_index
 
 
-class _Hub(NamedTuple):
-    """The hub with its satellites integrated out; `moments` are those of its part of a piece."""
+class _Hubs(NamedTuple):
+    """The hubs with their satellites integrated out; `moments` are those of their part of a piece."""
 
     marginal: Any
     log_partition: Array
@@ -34,50 +33,53 @@ class _Hub(NamedTuple):
 
 
 class Star(GaussianExecutor):
-    """See the module docstring. `hub` is one position of a plane, `satellites` positions of the scalar plane."""
+    """See the module docstring. `hubs` are positions of one plane, `satellites` positions of the scalar plane."""
 
     name = "star"
 
     def __init__(
         self,
         sizes: dict[Plane, int],
-        hub: tuple[Plane, int],
+        hubs: tuple[Plane, np.ndarray],
         satellites: tuple[Plane, np.ndarray],
         pieces: list[Piece],
         roles: Roles,
         space: str | None = None,
     ):
-        self.hub, self.satellites, self.pieces = hub, satellites, pieces
-        plane, position = hub
+        self.hubs, self.satellites, self.pieces = hubs, satellites, pieces
+        plane, centres = hubs
         scalars, positions = satellites
-        self.direct: list[Piece] = []  # on the hub alone
+        self.direct: list[Term] = []  # on a hub alone
         self.unary, self.ties = [], []
-        size = sizes[scalars]
         for piece in pieces:
-            ends = [j for j, k in enumerate(piece.links) if (k.plane, int(k.positions[0])) == hub]
+            # All rows of a piece have their hub at the same end; see `_directed` in `_schedule_gaussian`.
+            ends = [j for j, k in enumerate(piece.links) if k.plane == plane and k.positions[0] in centres]
+            own = [Term(piece, end, local_index(centres, sizes[plane], piece, end)) for end in ends]
             if len(piece.links) == 2:
-                self.ties.append((piece, ends[0], local_index(positions, size, piece, 1 - ends[0])))
+                self.ties.append((own[0], local_index(positions, sizes[scalars], piece, 1 - ends[0])))
             elif ends:
-                self.direct.append(piece)
+                self.direct += own
             else:
-                self.unary.append((piece, local_index(positions, size, piece)))
-        self.why = f"one hub, {len(positions)} scalars each tied to it once and integrated out in closed form"
+                self.unary.append((piece, local_index(positions, sizes[scalars], piece)))
+        many = f"{len(centres)} hubs" if len(centres) > 1 else "one hub"
+        self.why = f"{many}, {len(positions)} scalars each tied once to one and integrated out in closed form"
         self.cost = f"O({sum(p.n for p in pieces)})"
         self.vectors = None
         if plane.event_shape:
             self.vectors = self._vectors(roles, space)
-            self.why += f"; the hub is {self.vectors.why}"
+            self.why += f"; the hubs are {self.vectors.why}" if len(centres) > 1 else f"; the hub is {self.vectors.why}"
             self.cost = self.vectors.cost
 
     def _vectors(self, roles: Roles, space: str | None) -> Vectors:
-        """The hub alone: a satellite that is integrated out is a row that moves."""
-        direct = [Term(p, 0, index_map(np.zeros(p.n, int), 1)) for p in self.direct]
-        fixed = [t for t in direct if t.piece.functional in roles.fixed]
-        moving = [t for t in direct if t.piece.functional not in roles.fixed]
-        moving += [Term(p, end, index_map(np.zeros(p.n, int), 1)) for p, end, _ in self.ties]
+        """The hubs alone: a satellite that is integrated out is a row that moves."""
+        fixed = [t for t in self.direct if t.piece.functional in roles.fixed]
+        moving = [t for t in self.direct if t.piece.functional not in roles.fixed]
+        moving += [tie for tie, _ in self.ties]
         still = all(p.functional in roles.fixed for p in self.pieces)
+        plane, centres = self.hubs
+        anchored = anchors(self.direct, roles, len(centres))
         sweeps = 1 if still else TYPICAL_SWEEPS
-        return Vectors(self.hub[0].event_shape[0], 1, fixed, moving, anchors(direct, roles, 1), sweeps, space)
+        return Vectors(plane.event_shape[0], len(centres), fixed, moving, anchored, sweeps, space)
 
     def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Prepared | None:
         if self.vectors is None:
@@ -94,12 +96,13 @@ class Star(GaussianExecutor):
             linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
             constant += k
         terms, solved = [], []
-        for piece in self.direct:
-            pot = potential(piece, leaves)
-            terms.append((piece, 0, pot))
+        for term in self.direct:
+            pot = potential(term.piece, leaves)
+            terms.append((term, pot))
             constant += pot.constant
         proper = jnp.asarray(True)
-        for piece, end, index in self.ties:
+        for tie, index in self.ties:
+            piece, end, _ = tie
             lam, e, k = potential(piece, leaves)
             a = scale(piece.links[1 - end].coefficient)
             u, h = (index.take(x) if jnp.ndim(x) else jnp.zeros_like(lam) for x in (own, linear))
@@ -107,11 +110,11 @@ class Star(GaussianExecutor):
             g = h + a * e
             proper &= jnp.all(s > 0)
             constant += k + 0.5 * jnp.sum(g**2 / s - jnp.log(s / (2 * jnp.pi)))
-            terms.append((piece, end, Potential(lam * u / s, e - g * lam * a / s, jnp.zeros(()))))
+            terms.append((tie, Potential(lam * u / s, e - g * lam * a / s, jnp.zeros(()))))
             solved.append((piece, index, lam, a, s, g))
-        hub = self._scalar_hub(terms) if self.vectors is None else self._vector_hub(self.vectors, prepared, terms)
+        hub = self._scalar_hubs(terms) if self.vectors is None else self._vector_hubs(self.vectors, prepared, terms)
         functionals = {}
-        for piece in self.direct:
+        for piece in (term.piece for term in self.direct):
             if piece.functional in requested and piece.width is None:
                 m, v = hub.moments(piece)
                 functionals[piece.functional] = (piece.rows, m + piece.offset, v)
@@ -136,15 +139,15 @@ class Star(GaussianExecutor):
         marginals = self._marginals(hub.marginal, satellites)
         return Solution(log_partition, proper & hub.proper, marginals, functionals, jitter=hub.jitter)
 
-    def _marginals(self, hub: Any, satellites: Gaussian) -> dict[Plane, Any]:
-        plane, position = self.hub
+    def _marginals(self, hubs: Any, satellites: Gaussian) -> dict[Plane, Any]:
+        plane, centres = self.hubs
         scalars, positions = self.satellites
         if plane != scalars:
-            return {plane: (np.asarray([position]), hub), scalars: (positions, satellites)}
-        return {scalars: (np.append(positions, position), jax.tree.map(jnp.append, satellites, hub))}
+            return {plane: (centres, hubs), scalars: (positions, satellites)}
+        return {scalars: (np.append(positions, centres), jax.tree.map(jnp.append, satellites, hubs))}
 
-    def _vector_hub(self, vectors: Vectors, prepared: Prepared, terms: list) -> _Hub:
-        given = {id(piece): pot for piece, _, pot in terms}
+    def _vector_hubs(self, vectors: Vectors, prepared: Prepared, terms: list[tuple[Term, Potential]]) -> _Hubs:
+        given = {id(term.piece): pot for term, pot in terms}
         solved = vectors.solve(prepared, [given[id(t.piece)] for t in vectors.moving])
         found = {id(t.piece): m for t, m in zip(vectors.moving, solved.moments, strict=True)}
         fixed = {id(t.piece): t for t in vectors.fixed}
@@ -152,23 +155,24 @@ class Star(GaussianExecutor):
         def moments(piece: Piece):
             return found[id(piece)] if id(piece) in found else vectors.fixed_moments(solved, fixed[id(piece)])
 
-        return _Hub(solved.marginal, solved.log_partition, solved.proper, solved.jitter, moments)
+        return _Hubs(solved.marginal, solved.log_partition, solved.proper, solved.jitter, moments)
 
-    def _scalar_hub(self, terms: list) -> _Hub:
-        ends = {id(piece): end for piece, end, _ in terms}
+    def _scalar_hubs(self, terms: list[tuple[Term, Potential]]) -> _Hubs:
+        own = {id(term.piece): term for term, _ in terms}
         zero: Any = 0.0
         precision, linear = zero, zero
-        for piece, end, pot in terms:
+        for (piece, end, index), pot in terms:
             b = scale(piece.links[end].coefficient)
-            precision += jnp.sum(jnp.broadcast_to(pot.precision * b**2, (piece.n,)))
-            linear += jnp.sum(jnp.broadcast_to(pot.linear * b, (piece.n,)))
+            precision += index.add(jnp.broadcast_to(pot.precision * b**2, (piece.n,)))
+            linear += index.add(jnp.broadcast_to(pot.linear * b, (piece.n,)))
         variance = 1 / precision
         mean = linear * variance
-        log_partition = 0.5 * (linear * mean - jnp.log(precision / (2 * jnp.pi)))
+        log_partition = 0.5 * jnp.sum(linear * mean - jnp.log(precision / (2 * jnp.pi)))
 
         def moments(piece: Piece):
-            b = jnp.broadcast_to(scale(piece.links[ends[id(piece)]].coefficient), (piece.n,))
-            return b * mean, b**2 * variance
+            _, end, index = own[id(piece)]
+            b = scale(piece.links[end].coefficient)
+            return b * index.take(mean), b**2 * index.take(variance)
 
-        marginal = Gaussian.from_information(linear[None], precision[None])
-        return _Hub(marginal, log_partition, (precision > 0) & jnp.isfinite(linear), 0.0, moments)
+        proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
+        return _Hubs(Gaussian.from_information(linear, precision), log_partition, proper, 0.0, moments)

@@ -4,6 +4,7 @@ Gaussian variables, scalars and vectors alike, are laid side by side in one long
 (or block of rows) `A x + c`. Every other variable is a `Cell`.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -150,6 +151,7 @@ def times(a: Linear, c: float) -> Linear:
     return Linear(c * a.rows, c * a.offset, a.scalar)
 
 
+@functools.cache  # one compilation for all elements of a site
 def vectorised(f: Callable) -> Callable[..., np.ndarray]:
     """A function of jax scalars as one of numpy arrays that broadcast."""
     compiled = jax.jit(jax.vmap(f))

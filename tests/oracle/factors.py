@@ -48,6 +48,13 @@ class Projected(NamedTuple):
     log_density: Callable[..., np.ndarray]
 
 
+class Node(NamedTuple):
+    """`out = g(x)` of two linear expressions."""
+
+    interfaces: tuple[Interface, ...]
+    function: Callable[..., np.ndarray]
+
+
 def _softplus(x: np.ndarray) -> np.ndarray:
     return np.logaddexp(0.0, x)
 
@@ -56,8 +63,25 @@ def _constant(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic | float | int)
 
 
-def _normal(out: Any, mean: Any, **scale: Any) -> Any:
+def _product(out: Any, mean: Any, left: Any, right: Any, name: str, value: Any) -> Projected:
+    """`N(out; left * right + mean, 1/tau)`; what is known is no interface."""
+    residual = minus(out, mean)
+    known = {} if isinstance(value, Cell) else {"tau": {"precision": 1.0, "variance": -1.0, "std": -2.0}[name]}
+    known = {k: value**power for k, power in known.items()} | ({"r": residual} if _constant(residual) else {})
+    every = {"r": residual, "a": left, "b": right, "tau": value}
+    free = [k for k in every if k not in known]
+
+    def log_density(*z: Any) -> Any:
+        v = known | dict(zip(free, z, strict=True))
+        return 0.5 * np.log(v["tau"]) - 0.5 * LOG_2PI - 0.5 * v["tau"] * (v["r"] - v["a"] * v["b"]) ** 2
+
+    return Projected(tuple(every[k] for k in free), log_density)
+
+
+def _normal(out: Any, mean: Any, left: Any = None, right: Any = None, **scale: Any) -> Any:
     ((name, value),) = scale.items()
+    if left is not None:
+        return _product(out, mean, left, right, name, value)
     residual = minus(out, mean)
     if isinstance(value, Cell):
         if _constant(residual):
@@ -194,6 +218,10 @@ _TEXTBOOK = {
 def understand(element: Element) -> Any:
     """The factor that a declared element stands for."""
     name = type(element.distribution).__name__
+    if name == "Deterministic":
+        out, x, *constants = element.arguments.values()
+        function = vectorised(element.distribution.function)
+        return Node((out, x), lambda z: function(z, *constants))
     if name == "GenericDensity":
         return _generic(element.distribution.log_density, list(element.arguments.values()))
     return _TEXTBOOK[name](**element.arguments)

@@ -7,6 +7,9 @@ A model is traced with concrete inputs, every site is expanded to single factors
 - every other factor sends $\eta^* = F^{-1} Cov_q[T, \ell]$, its exact log-message integrated and projected on grids;
 - leaves move by damped Jacobi steps, shortened while a marginal would be improper.
 
+Factors that `mean_field` names send $E[\log f \mid z_j]$ under the other marginals instead (structured VMP). A
+deterministic node sends the moments of g(x) forward, and the projected cavity of its outcome backward.
+
 The free energy is the formula in the docstring of `ngmp_compiler._emit`.
 """
 
@@ -19,8 +22,8 @@ from scipy.special import logsumexp
 from ngmp_compiler._declare import trace
 
 from .elements import Cell, Coordinates, Interface, Linear, elements
-from .factors import Conjugate, Constant, Noise, Pair, Projected, understand
-from .grids import grid, log_partition, mean_parameters, project, proper
+from .factors import Conjugate, Constant, Node, Noise, Pair, Projected, understand
+from .grids import few_points, grid, log_partition, mean_parameters, project, proper
 
 Leaves = dict[tuple[int, int], np.ndarray]  # by factor and interface
 
@@ -50,12 +53,12 @@ class Interpretation(NamedTuple):
 class Interpreter:
     """A model with concrete inputs, expanded to single factors."""
 
-    def __init__(self, graph: Any, points: int = 201):
-        self.graph, self.points = graph, points
+    def __init__(self, graph: Any, points: int = 201, mean_field: Callable[[str], bool] = lambda name: False):
+        self.graph, self.points, self.mean_field = graph, points, mean_field
         self.coordinates = Coordinates(graph)
         found = elements(graph, self.coordinates)
         self.factors, self.names = [understand(e) for e in found], [e.name for e in found]
-        self.projected = {a: f for a, f in enumerate(self.factors) if isinstance(f, Projected)}
+        self.projected = {a: f for a, f in enumerate(self.factors) if isinstance(f, (Projected, Node))}
         self.cells = [
             Cell(p, i) for p, n in graph.sizes.items() for i in range(n) if (p, i) not in self.coordinates.start
         ]
@@ -147,10 +150,44 @@ class Interpreter:
         out = {}
         for a, f in self.projected.items():
             cavities = self.cavities(a, core, leaves)
+            marginals = [self.marginal(core, i) for i in f.interfaces]
             for j, interface in enumerate(f.interfaces):
-                z, w = grid(family(interface), self.marginal(core, interface), self.points)
-                out[a, j] = project(family(interface), z, w, self.log_message(a, j, z, cavities))
+                z, w = grid(family(interface), marginals[j], self.points)
+                if isinstance(f, Node):
+                    out[a, j] = self.forward(f, cavities) if j == 0 else self.backward(f, z, w, cavities)
+                elif self.mean_field(self.names[a]):
+                    z, w = few_points(family(interface), marginals[j])
+                    out[a, j] = project(family(interface), z, w, self.expected(f, j, z, marginals))
+                else:
+                    out[a, j] = project(family(interface), z, w, self.log_message(a, j, z, cavities))
         return out
+
+    def forward(self, f: Node, cavities: list[np.ndarray]) -> np.ndarray:
+        """The Gaussian with the mean and variance of g(x) under the cavity of x; flat where that is improper."""
+        if not proper("Gaussian", cavities[1]):
+            return np.zeros(2)
+        x, w = grid("Gaussian", cavities[1], self.points)
+        value = f.function(x)
+        mean = w @ value
+        variance = w @ (value - mean) ** 2
+        return np.array([mean / variance, -0.5 / variance])
+
+    def backward(self, f: Node, z: np.ndarray, w: np.ndarray, cavities: list[np.ndarray]) -> np.ndarray:
+        """The cavity of the outcome read at g(x), projected; flat where it is improper."""
+        if not proper("Gaussian", cavities[0]):
+            return np.zeros(2)
+        value = f.function(z)
+        return project("Gaussian", z, w, cavities[0][0] * value + cavities[0][1] * value**2)
+
+    def expected(self, f: Projected, j: int, z: np.ndarray, marginals: list[np.ndarray]) -> np.ndarray:
+        """`E[log f | z_j]` at the points z, under the product of the other marginals."""
+        values, weights, count = [], np.ones(()), len(f.interfaces)
+        for i, interface in enumerate(f.interfaces):
+            axis = tuple(slice(None) if k == i else None for k in range(count))
+            points, w = (z, np.ones(len(z))) if i == j else few_points(family(interface), marginals[i])
+            values.append(points[axis])
+            weights = weights * w[axis]
+        return (weights * f.log_density(*values)).sum(axis=tuple(i for i in range(count) if i != j))
 
     def free_energy(self, leaves: Leaves) -> float:
         core = self.core(leaves)
@@ -266,6 +303,22 @@ def _enumerate(totals: dict[Cell, np.ndarray], pairs: list[Pair]) -> tuple[dict[
         others = tuple(k for k in range(len(cells)) if k != axis)
         marginals[c] = logsumexp(joint, axis=others) - log_z
     return marginals, float(log_z)
+
+
+def rolled_leaves(groups: list[Any], leaves: dict[str, Any], interpreter: Interpreter) -> Leaves:
+    """The leaves of a program whose sites are scalar and seen, by the groups it rolled them into."""
+    number: dict[tuple[str, int], int] = {}
+    count: dict[str, int] = {}
+    for a, name in enumerate(interpreter.names):
+        number[name, count.setdefault(name, 0)] = a
+        count[name] += 1
+    out = {}
+    for group in groups:
+        for row, key in enumerate(zip(group.given.names, group.given.order, strict=True)):
+            for j in range(len(group.edges)):
+                parts = leaves[group.key(j)].natural
+                out[number[key], j] = np.concatenate([np.asarray(x)[row].reshape(-1) for x in parts]).astype(float)
+    return out
 
 
 def leaves_of(post: Any, interpreter: Interpreter) -> Leaves:
