@@ -122,13 +122,15 @@ class NGMP(AbstractRule):
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         p = power_of(self.power, factor, j)
-        found, proper = cavities(marginals, leaves, p)
-        # A message integrated against an improper cavity does not exist; its target is flat.
-        exists = _all(proper, but=j)
+        # A message integrated against an improper cavity does not exist, as a rule; its target is flat.
         if p == 1 or len(marginals) == 1:  # a fraction of a unary factor has the same log-message
+            exact = tuple(q - leaf for q, leaf in zip(marginals, leaves, strict=True))
+            exists = factor.message_exists(j, marginals[j], exact)
+            found = tuple(select(exists, c, q) for c, q in zip(exact, marginals, strict=True))
             return factor.project(j, marginals[j], found, self.projection), exists
+        found, proper = cavities(marginals, leaves, p)
         message = factor.fractional_message(j, found, p, Quadrature())
-        return tangent_projection(marginals[j], message, self.projection), exists
+        return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         d, total = len(marginals), -_dots(marginals, leaves)

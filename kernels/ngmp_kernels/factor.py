@@ -139,6 +139,17 @@ class AbstractProjected(AbstractFactor):
             return self.log_density
         return nested_quadrature(self, j, cavities, Quadrature())
 
+    def message_exists(self, j: int, marginal: AbstractFamily, cavities: Cavities) -> Bool[Array, " n"]:
+        """Where the integral behind `log_message(j)` exists at the nodes of the receiving marginal.
+
+        Cavities may be improper, and under one of those it usually does not; a factor that is able to make up for it
+        says so, and `log_message` then takes such cavities, up to a constant.
+        """
+        exists = jnp.ones(marginal.batch_shape, bool)
+        for i, cavity in enumerate(cavities):
+            exists = exists & cavity.is_proper() if i != j else exists
+        return exists
+
     def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
         """`eta*_j = grad_mu E_q[l_j] = F^{-1} Cov_q[T, l_j]` at the receiving marginal `q`: the NGMP target."""
         return tangent_projection(marginal, self.log_message(j, cavities), rule)

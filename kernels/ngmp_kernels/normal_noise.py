@@ -60,6 +60,7 @@ class NoisePrecision(AbstractProjected):
             constant = gammaln(a + 0.5 * p) - gammaln(a) - 0.5 * p * jnp.log(b) - 0.5 * p * LOG_2PI
             return lambda r: (constant - (a + 0.5 * p) * jnp.log1p(0.5 * p * r * r / b)) / p
         m, v = cavities[0].mean, cavities[0].variance
+
         def toward_tau(tau: Array) -> Array:
             spread = 1 + p * v * tau
             return 0.5 * (_safe_log(tau) - LOG_2PI - jnp.log1p(p * v * tau) / p - m * m * tau / spread)
@@ -123,7 +124,10 @@ class NoisePrecision(AbstractProjected):
 class NoiseLogPrecision(AbstractProjected):
     """`f(r, s) = N(r; 0, e^{-s})`.
 
-    Toward s, with cavity r ~ N(m, v):  `l(s) = log N(0; m, v + e^{-s})`.
+    Toward s, with cavity r ~ N(m, v):  `l(s) = log N(0; m, v + e^{-s})`. With a cavity `exp{h r - λ r^2/2}`, λ of any
+    sign, it is `h^2 / 2(e^s + λ) - log(1 + λ e^{-s})/2` up to a constant, while e^s > -λ: the factor itself ties r.
+    So in a hierarchy, where all that is known of the residual of s_l, this factor apart, is one message, flat or worse
+    for a row that has its own noise, nothing jumps as λ passes zero.
     Toward r, with cavity s ~ N(m, v):  `l(r) = log ∫ N(r; 0, e^{-s}) N(s; m, v) ds`, a one-dimensional integral, by
     `points` Gauss-Hermite nodes. They are placed at the mode of the integrand, with its curvature: the mode is
     `s* = m + v/2 - u`, the curvature `(1 + u)/v`, and `u e^u = (v r^2/2) e^{m + v/2}` (Lambert's W). At v = 1 this
@@ -141,16 +145,28 @@ class NoiseLogPrecision(AbstractProjected):
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         cavity = cavities[1 - j]
-        m, v = cavity.mean, cavity.variance
         if j == 0:
-            return lambda r: self._scale_mixture(r, m, v)
-        log_v = _safe_log(v)
+            return lambda r: self._scale_mixture(r, cavity.mean, cavity.variance)
+        proper, h, lam = cavity.is_proper(), cavity.eta1, -2.0 * cavity.eta2
+        known = Gaussian(h, jnp.where(proper, cavity.eta2, -0.5))
+        m, v = known.mean, known.variance
+        log_v, least = _safe_log(v), jnp.where(proper, 0.0, -2.0 * lam)
 
         def toward_s(s: Array) -> Array:
             log_precision = s - jax.nn.softplus(s + log_v)  # -log(v + e^{-s})
-            return 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * m * safe_exp(log_precision)
+            ordinary = 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * m * safe_exp(log_precision)
+            precision = jnp.maximum(safe_exp(s), least)  # flat beyond where `message_exists` looks
+            ratio = jnp.where(proper, 0.0, lam / jnp.where(proper, 1.0, precision))
+            extended = 0.5 * h * h / jnp.where(proper, 1.0, precision + lam) - 0.5 * jnp.log1p(ratio)
+            return jnp.where(proper, ordinary, extended)
 
         return toward_s
+
+    def message_exists(self, j: int, marginal: Any, cavities: Cavities) -> Bool[Array, " n"]:
+        cavity = cavities[1 - j]
+        if j == 0:
+            return cavity.is_proper()
+        return cavity.is_proper() | (4.0 * cavity.eta2 < safe_exp(marginal.mean - 4.0 * marginal.std))
 
     def _scale_mixture(self, r: Array, m: Array, v: Array) -> Array:
         u = lambert(r * r, m, v) if self.centred else jnp.zeros(())

@@ -12,6 +12,7 @@ import ngmp_models
 from ngmp_compiler import Gamma, Normal, exp
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian
+from ngmp_kernels.normal_noise import NoiseLogPrecision
 
 RNG = np.random.default_rng(3)
 COUNTS = np.array([0, 3, 1, 6, 2, 2, 9, 14])
@@ -224,6 +225,23 @@ def test_an_improper_cavity_gives_a_flat_target_and_nothing_is_clipped():
     for i in range(2):
         expected = _toward_s(y[i], 4.0, mean, variance)
         np.testing.assert_allclose(np.stack(target["y.s"].natural)[:, i], expected, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", [-3.0, -1e-9, 1e-9, 2.0])
+def test_a_log_precision_hears_of_a_residual_that_nothing_else_ties(precision):
+    """`l(s) = log ∫ N(r; 0, e^{-s}) e^{h r - λ r²/2} dr` exists for any λ > -e^s: brute force, up to a constant."""
+    h, mean, variance = 0.7, 3.0, 0.04
+    r = np.linspace(-12, 12, 40001)
+    s = mean + np.linspace(-4, 4, 81) * np.sqrt(variance)
+    integrand = 0.5 * s[:, None] - 0.5 * (np.exp(s)[:, None] + precision) * r**2 + h * r
+    expected = np.log(np.sum(np.exp(integrand), 1))
+    factor, q = NoiseLogPrecision(), Gaussian.from_mean_variance(jnp.full(1, mean), jnp.full(1, variance))
+    cavities = (Gaussian(jnp.full(1, h), jnp.full(1, -0.5 * precision)), q)
+    assert factor.message_exists(1, q, cavities)[0]
+    found = np.asarray(factor.log_message(1, cavities)(jnp.asarray(s)[:, None]))[:, 0]
+    np.testing.assert_allclose(found - found[40], expected - expected[40], atol=1e-6)
+    too_far = (Gaussian(jnp.full(1, h), jnp.full(1, 0.5 * np.exp(mean))), q)
+    assert not factor.message_exists(1, q, too_far)[0]
 
 
 def test_refused_proposals_drop_the_momentum():
