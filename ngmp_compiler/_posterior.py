@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ngmp_kernels.families import AbstractFamily, MvGaussian
 
@@ -97,6 +97,23 @@ class Posterior(eqx.Module):
 
     def __contains__(self, name: str) -> bool:
         return name in self.marginals or name in self.members.where
+
+    def to_arviz(self, key: PRNGKeyArray | None = None, draws: int = 1000, chains: int = 1) -> Any:
+        """Draws from the marginals as an ArviZ `InferenceData` (optional extra `arviz`), by default with `key(0)`.
+
+        Variables are drawn independently of each other: summaries and plots of marginals are right, those of pairs are
+        not. Whether and how the run converged is in the attributes of the group `posterior`.
+        """
+        try:
+            import arviz
+        except ImportError as error:
+            raise ImportError("to_arviz needs ArviZ: pip install 'ngmp-compiler[arviz]', or arviz") from error
+        keys = jax.random.split(jax.random.key(0) if key is None else key, len(self.marginals) + 1)
+        marginals = zip(self.marginals.items(), keys, strict=False)
+        found = {name: np.asarray(q.sample(k, (chains, draws))) for (name, q), k in marginals}
+        data = arviz.from_dict(posterior=found)
+        data.posterior.attrs.update(inference_library="ngmp_compiler", reason=self.reason)
+        return data
 
     @property
     def reason(self) -> str:

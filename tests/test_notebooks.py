@@ -1,4 +1,4 @@
-"""Every notebook runs, top to bottom, in a process of its own (it sets its own precision)."""
+"""Every notebook runs, top to bottom and at a small size, in a process of its own (it sets its own precision)."""
 
 import os
 import subprocess
@@ -10,10 +10,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.py")), ids=lambda p: p.stem)
+SLOW = ("learning",)
+PATHS = [
+    pytest.param(path, marks=[pytest.mark.slow] if path.stem in SLOW else [], id=path.stem)
+    for path in sorted((ROOT / "notebooks").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_notebook_runs(path):
     paths = os.pathsep.join(str(ROOT / p) for p in (".", "kernels", "models"))
-    environment = {**os.environ, "PYTHONPATH": paths}
+    environment = {**os.environ, "PYTHONPATH": paths, "NGMP_SMALL": "1"}
     command = [sys.executable, str(path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -146,6 +146,12 @@ class AbstractFamily(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """Independent draws of shape `(*shape, *b, *event)`."""
 
+    def to_numpyro(self) -> Any:
+        """The same as a NumPyro distribution (optional extra `numpyro`)."""
+        from ._numpyro import to_numpyro  # it needs every final class
+
+        return to_numpyro(self)
+
     @property
     @abc.abstractmethod
     def mean(self) -> Array:
