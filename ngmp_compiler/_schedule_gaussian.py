@@ -194,12 +194,19 @@ def _choose(part: Shape, fit: tuple[str, ...], p: int, joint: Joint, wishes: Wis
 
 
 def _few(parts: list[_Part], joint: Joint) -> list[_Part]:
-    """Chains of many lengths and many stars become trees, or joint where they hold vectors: programs stay small."""
-    many = {kind: len(_alike([p for p in parts if p.kind == kind], joint.nodes)) > FEW for kind in ("chain", "star")}
-    many["star"] = sum(p.kind == "star" for p in parts) > FEW
+    """Chains of many lengths and many stars become trees, or joint where they hold vectors: programs stay small.
+
+    What has half of their variables or more keeps its own executor.
+    """
+    chains = _alike([p for p in parts if p.kind == "chain"], joint.nodes)
+    apart = [*chains, *([p] for p in parts if p.kind == "star")]
+    if len(apart) <= FEW:
+        return parts
+    sizes = [sum(len(p.shape.nodes) for p in own) for own in apart]
+    minor = {id(p) for own, size in zip(apart, sizes, strict=True) if 2 * size < sum(sizes) for p in own if not p.asked}
     out = []
     for p, part in enumerate(parts):
-        if many.get(part.kind) and not part.asked:
+        if id(part) in minor:
             part = part._replace(kind="tree" if "tree" in part.fit else joint.best(p))
         out.append(part)
     return out
