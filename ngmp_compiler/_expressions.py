@@ -374,7 +374,7 @@ def stack(entries: Any) -> Any:
         if shift is not None:
             shift = shift[..., None] * unit
             offset = shift if offset is None else offset + shift
-    shapes = [e.batch_shape if isinstance(e, _Arithmetic) else np.shape(e) for e in entries]
+    shapes = [as_affine(e).batch_shape if isinstance(e, _Arithmetic) else np.shape(e) for e in entries]
     return Affine(tuple(terms), offset, _broadcast("stack", entries[0], entries[-1], *shapes), (size,))
 
 

@@ -331,7 +331,9 @@ def _roles(groups: list[FactorGroup], functionals: list) -> Roles:
     """Conjugate functionals do not move; of those the unmasked priors of single variables are proper."""
     fixed = frozenset(f for f, (g, _, _) in enumerate(functionals) if groups[g].conjugate)
     lone = (f for f in fixed if len(functionals[f][2].links) == 1 and functionals[f][2].links[0].op == "scale")
-    return Roles(fixed, frozenset(f for f in lone if _declares(groups[functionals[f][0]])))
+    priors = frozenset(f for f in lone if _declares(groups[functionals[f][0]]))
+    several = frozenset(f for f, (g, _, _) in enumerate(functionals) if f not in fixed and len(groups[g].edges) > 1)
+    return Roles(fixed, priors, several)
 
 
 def _declares(group: FactorGroup) -> bool:
@@ -343,7 +345,7 @@ def _build(plan: _Plan, pieces: list, planes: dict, nodes: Nodes, roles: Roles) 
     if kind == "independent":
         plane, positions = detail
         if not plane.event_shape:
-            return IndependentScalars(plane, planes[plane], positions, pieces)
+            return IndependentScalars(plane, planes[plane], positions, pieces, roles)
         return IndependentVectors(plane, planes[plane], positions, pieces, roles, space)
     if kind == "chain":
         plane, order = detail
