@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ._expressions import Plane
+from ._frontier import frontiers
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 from .executors import Solution
@@ -41,6 +42,7 @@ class CoreResult(NamedTuple):
     jitter: Float[Array, ""]  # the largest that a Cholesky factor needed, relative to the diagonal
     tables: dict[int, Categorical]  # joint marginals of table interfaces by group, over the cells of the table
     settled: Bool[Array, ""]  # whether the approximate executors have converged
+    cavities: Leaves  # of projected interfaces at shared frontiers; of the others marginal minus leaf is as good
 
 
 class Core:
@@ -64,6 +66,7 @@ class Core:
         if plan.sums is not None:  # what is left of a sum moves whenever a private variable does
             still = [None if f in plan.sums.functionals else leaf for f, leaf in enumerate(still)]
         self.prepared = [executor.prepare(still, dtype) for executor in plan.gaussian]
+        self.frontiers = frontiers(plan)
 
     def _add_fixed(self, g: int, group: FactorGroup) -> None:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
@@ -90,6 +93,7 @@ class Core:
         planes: dict[Plane, AbstractFamily] = {}
         parts: dict[Plane, list] = {}
         functional_parts: dict[int, list] = {}
+        cavity_parts: dict[int, list] = {}
         neighbours = []
         wanted = frozenset(wanted if requested is None else requested)
         for solution in self._gaussian(stacked, wanted):
@@ -101,6 +105,8 @@ class Core:
                 parts.setdefault(plane, []).append(part)
             for f, part in solution.functionals.items():
                 functional_parts.setdefault(f, []).append(part)
+            for f, (rows, q) in solution.cavities.items():
+                cavity_parts.setdefault(f, []).append((rows, q.eta1, q.eta2))
         for plane, found in parts.items():
             flat = [(where, *jax.tree.leaves(q)) for where, q in found]
             merged = _assemble(plan.planes[plane], flat)
@@ -126,8 +132,16 @@ class Core:
         for f, q in functionals.items():
             g, j, _ = plan.functionals[f]
             edges[plan.groups[g].key(j)] = q
+        found = {key: q for frontier in self.frontiers for key, q in frontier.cavities(self.totals, leaves).items()}
+        for f, parts_of in cavity_parts.items():
+            g, j, functional = plan.functionals[f]
+            left = plan.sums is not None and f in plan.sums.functionals  # the executor saw what a sum left of it
+            if not left and len(parts_of) == len(functional_parts.get(f, ())):  # all its rows
+                found[plan.groups[g].key(j)] = Gaussian(*_assemble(functional.n, parts_of))
         proper &= jnp.isfinite(log_partition)
-        return CoreResult(log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled)
+        return CoreResult(
+            log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled, found
+        )  # fmt: skip
 
     def _gaussian(self, leaves: list[AbstractFamily], wanted: frozenset[int]) -> list[Solution]:
         """The solutions of the Gaussian executors; sums are reduced before and expanded after them."""

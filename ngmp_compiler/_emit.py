@@ -67,6 +67,12 @@ class Map:
         keys = [group.key(j) for j in range(len(group.edges))]
         return tuple(result.edges[k] for k in keys), tuple(leaves[k] for k in keys)
 
+    def _rests(self, group: FactorGroup, result: CoreResult) -> dict[str, Any]:
+        """The cavities that the core knows without subtraction, for rules that look at cavities."""
+        if not self.rules[group.name].sees_cavities or len(group.edges) == 1:
+            return {}
+        return {"rests": tuple(result.cavities.get(group.key(j)) for j in range(len(group.edges)))}
+
     def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None) -> Evaluation:
         """One run of the core and one target for every interface (or for the ones in `keys`)."""
         result = self.core.run(leaves)
@@ -75,11 +81,12 @@ class Map:
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rule = self.rules[group.name]
+            rests = self._rests(group, result)
             for j, q in enumerate(marginals):
                 flags.append(q.is_proper())
                 if keys is not None and group.key(j) not in keys:
                     continue
-                eta, exists = rule.target(group.factor, j, marginals, own)
+                eta, exists = rule.target(group.factor, j, marginals, own, **rests)
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
@@ -92,7 +99,8 @@ class Map:
         total = -result.log_partition
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
-            total -= jnp.sum(masked(group, self.rules[group.name].evidence(group.factor, marginals, own)))
+            rests = self._rests(group, result)
+            total -= jnp.sum(masked(group, self.rules[group.name].evidence(group.factor, marginals, own, **rests)))
         return total
 
     def energy(self, leaves: Leaves) -> Float[Array, ""]:

@@ -32,6 +32,7 @@ from ngmp_kernels.tilted import tilted_evidence
 from ._adaptive import solve_edge
 
 Families = tuple[AbstractFamily, ...]
+Rests = tuple[AbstractFamily | None, ...] | None  # cavities that are known without subtraction
 
 
 def select(flags: Bool[Array, " n"], yes: AbstractFamily, no: AbstractFamily) -> AbstractFamily:
@@ -43,14 +44,24 @@ def select(flags: Bool[Array, " n"], yes: AbstractFamily, no: AbstractFamily) ->
     return jax.tree.map(pick, yes, no)
 
 
-def cavities(marginals: Families, leaves: Families, power: float = 1.0) -> tuple[Families, list[Bool[Array, " n"]]]:
+def left_out(marginals: Families, leaves: Families, power: float = 1.0, rests: Rests = None) -> Families:
+    """`lambda - p eta` for every interface, proper or not.
+
+    Where `lambda - eta` is known (`rests`) nothing is subtracted: a leaf that outweighs the rest would leave no digits.
+    """
+    return tuple(
+        q - power * leaf if rest is None else rest if power == 1 else rest + (1 - power) * leaf
+        for q, leaf, rest in zip(marginals, leaves, rests or (None,) * len(leaves), strict=True)
+    )
+
+
+def cavities(
+    marginals: Families, leaves: Families, power: float = 1.0, rests: Rests = None
+) -> tuple[Families, list[Bool[Array, " n"]]]:
     """`lambda - p eta` for every interface; an improper one is replaced by the marginal, and flagged."""
-    found, proper = [], []
-    for q, leaf in zip(marginals, leaves, strict=True):
-        c = q - power * leaf
-        proper.append(c.is_proper())
-        found.append(select(proper[-1], c, q))
-    return tuple(found), proper
+    found = left_out(marginals, leaves, power, rests)
+    proper = [c.is_proper() for c in found]
+    return tuple(select(ok, c, q) for ok, c, q in zip(proper, found, marginals, strict=True)), proper
 
 
 def _all(flags: list[Bool[Array, " n"]], but: int | None = None) -> Bool[Array, " n"]:
@@ -72,6 +83,8 @@ class AbstractRule(eqx.Module):
     """A message rule; see the module docstring."""
 
     mean_field: eqx.AbstractClassVar[bool]
+    sees_cavities: ClassVar[bool] = False
+    """Whether `target` and `evidence` take `rests`, the cavities that the core knows without subtraction."""
 
     @abc.abstractmethod
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
@@ -119,24 +132,29 @@ class NGMP(AbstractRule):
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
     mean_field: ClassVar[bool] = False
+    sees_cavities: ClassVar[bool] = True
 
-    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+    def target(
+        self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families, rests: Rests = None
+    ) -> Any:
         p = power_of(self.power, factor, j)
         # A message integrated against an improper cavity does not exist, as a rule; its target is flat.
         if p == 1 or len(marginals) == 1:  # a fraction of a unary factor has the same log-message
-            exact = tuple(q - leaf for q, leaf in zip(marginals, leaves, strict=True))
+            exact = left_out(marginals, leaves, 1.0, rests)
             exists = factor.message_exists(j, marginals[j], exact)
             found = tuple(select(exists, c, q) for c, q in zip(exact, marginals, strict=True))
             return factor.project(j, marginals[j], found, self.projection), exists
-        found, proper = cavities(marginals, leaves, p)
+        found, proper = cavities(marginals, leaves, p, rests)
         message = factor.fractional_message(j, found, p, Quadrature())
         return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
 
-    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+    def evidence(
+        self, factor: AbstractProjected, marginals: Families, leaves: Families, rests: Rests = None
+    ) -> Float[Array, " n"]:
         d, total = len(marginals), -_dots(marginals, leaves)
         for j, q in enumerate(marginals):
             p = power_of(self.power, factor, j)
-            found, _ = cavities(marginals, leaves, p)
+            found, _ = cavities(marginals, leaves, p, rests)
             if p == 1 or d == 1:
                 total += factor.expected_log_message(j, q, found, self.projection)
             else:
@@ -179,24 +197,29 @@ class EP(AbstractRule):
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
     mean_field: ClassVar[bool] = False
+    sees_cavities: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         if isinstance(self.projection, Delta):
             works = "use Quadrature(), GaussHermite(n), LogTrapezoid(n) or Unscented(); or NGMP(projection=Delta())"
             raise ValueError(f"EP(projection=Delta()): a single point has no moments to match; {works}")
 
-    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+    def target(
+        self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families, rests: Rests = None
+    ) -> Any:
         p = power_of(self.power, factor, j)
-        found, proper = cavities(marginals, leaves, p)
+        found, proper = cavities(marginals, leaves, p, rests)
         message = _message(factor, j, found, p)
         matched = tilted_match(marginals[j], found[j], lambda z: p * message(z), self.projection)
         return (matched - found[j]) * (1 / p), _all(proper)
 
-    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+    def evidence(
+        self, factor: AbstractProjected, marginals: Families, leaves: Families, rests: Rests = None
+    ) -> Float[Array, " n"]:
         powers = [power_of(self.power, factor, j) for j in range(len(marginals))]
         total = jnp.zeros(marginals[0].batch_shape, marginals[0].dtype)
         for p in sorted(set(powers)):  # with unequal powers, the average over interfaces
-            found, _ = cavities(marginals, leaves, p)
+            found, _ = cavities(marginals, leaves, p, rests)
             # The last integral over the last interface, where noise factors are smoothest.
             message = _message(factor, len(found) - 1, found, p)
             share = tilted_evidence(marginals[-1], found[-1], lambda z, m=message, p=p: p * m(z), Quadrature())

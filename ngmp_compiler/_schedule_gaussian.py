@@ -199,11 +199,19 @@ def _choose(part: Shape, fit: tuple[str, ...], p: int, joint: Joint, wishes: Wis
 
 
 def _few(parts: list[_Part], joint: Joint) -> list[_Part]:
-    """Chains of many lengths become trees, or joint where they hold vectors: programs stay small."""
-    many = len(_alike([p for p in parts if p.kind == "chain"], joint.nodes)) > FEW
+    """Chains of many lengths become trees, or joint where they hold vectors: programs stay small.
+
+    What has half of their variables or more keeps its own executor.
+    """
+    chains = _alike([p for p in parts if p.kind == "chain"], joint.nodes)
+    if len(chains) <= FEW:
+        return parts
+    sizes = [sum(len(p.shape.nodes) for p in own) for own in chains]
+    pairs = zip(chains, sizes, strict=True)
+    minor = {id(p) for own, size in pairs if 2 * size < sum(sizes) for p in own if not p.asked}
     out = []
     for p, part in enumerate(parts):
-        if many and part.kind == "chain" and not part.asked:
+        if id(part) in minor:
             part = part._replace(kind="tree" if "tree" in part.fit else joint.best(p))
         out.append(part)
     return out
@@ -328,7 +336,9 @@ def _roles(groups: list[FactorGroup], functionals: list) -> Roles:
     """Conjugate functionals do not move; of those the unmasked priors of single variables are proper."""
     fixed = frozenset(f for f, (g, _, _) in enumerate(functionals) if groups[g].conjugate)
     lone = (f for f in fixed if len(functionals[f][2].links) == 1 and functionals[f][2].links[0].op == "scale")
-    return Roles(fixed, frozenset(f for f in lone if _declares(groups[functionals[f][0]])))
+    priors = frozenset(f for f in lone if _declares(groups[functionals[f][0]]))
+    several = frozenset(f for f, (g, _, _) in enumerate(functionals) if f not in fixed and len(groups[g].edges) > 1)
+    return Roles(fixed, priors, several)
 
 
 def _declares(group: FactorGroup) -> bool:
@@ -340,7 +350,7 @@ def _build(plan: _Plan, pieces: list, planes: dict, nodes: Nodes, roles: Roles) 
     if kind == "independent":
         plane, positions = detail
         if not plane.event_shape:
-            return IndependentScalars(plane, planes[plane], positions, pieces)
+            return IndependentScalars(plane, planes[plane], positions, pieces, roles)
         return IndependentVectors(plane, planes[plane], positions, pieces, roles, space)
     if kind == "chain":
         plane, order = detail

@@ -15,13 +15,15 @@ CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
-    STUCK: "no proper step was found: marginals turn improper along every shortened step; check priors and data scale",
+    STUCK: "no proper step was found: marginals turn improper along every shortened step; check priors and data scale: "
+    "the joint itself may be improper",
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
 }
 _SHRINK = 0.25
 _MAX_SHRINKS = 30
+_MANY_SHRINKS = 4  # a run that ends in the midst of so many was stopped by them, not by the number of sweeps
 
 
 class State(eqx.Module):
@@ -106,7 +108,7 @@ class Solver:
 
     def status(self, state: State) -> Int[Array, ""]:
         """Why a run stopped: a key of `REASONS`."""
-        stuck = jnp.where(state.shrinks >= _MAX_SHRINKS, STUCK, RUNNING)
+        stuck = jnp.where(state.shrinks >= _MANY_SHRINKS, STUCK, RUNNING)
         return jnp.where(state.residual <= self.tol, CONVERGED, stuck)
 
 

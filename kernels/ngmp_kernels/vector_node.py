@@ -115,7 +115,8 @@ class VectorNode(AbstractProjected):
 class VectorDeterministic(Distribution):
     """`ngmp.apply(g, x, *constants)` of a vector x: the variable `g(x)`. Not in the registry: it is no density."""
 
-    __slots__ = ("event_ndims", "event_shape", "family", "function")
+    __slots__ = ("event_shape", "family", "function")
+    event_ndims: ClassVar = {"x": 1}
     placeholder = 0.0
 
     def __init__(self, function: Callable[..., Array], x: Any, *constants: Any):
@@ -125,8 +126,7 @@ class VectorDeterministic(Distribution):
         self.function = function
         self.arguments = {"x": x, **{f"c{i + 1}": c for i, c in enumerate(constants)}}
         self.event_shape = _outcome(_Call(function, d, len(constants)))
-        self.family = MvGaussian if self.event_shape else Gaussian  # type: ignore[misc]
-        self.event_ndims = {"out": len(self.event_shape), "x": 1}  # type: ignore[misc]
+        self.family = MvGaussian if self.event_shape else Gaussian  # pyright: ignore[reportAttributeAccessIssue]
 
     @property
     def key(self) -> Hashable:

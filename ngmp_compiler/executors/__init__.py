@@ -5,6 +5,8 @@ from ._base import Piece as Piece
 from ._base import Roles as Roles
 from ._base import Solution as Solution
 from ._base import restrict as restrict
+from ._rows import Rows as Rows
+from ._rows import leave_one_out as leave_one_out
 from .chain import ScalarChain as ScalarChain
 from .chain import VectorChain as VectorChain
 from .discrete import DiscreteChain as DiscreteChain

@@ -90,13 +90,16 @@ class Solution(NamedTuple):
     functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
     neighbours: tuple[Plane, np.ndarray, Array] | None = None  # a chain's order (B, T) and Cov(x_k, x_{k+1}), (B, T-1)
     jitter: Float[Array, ""] | float = 0.0  # the largest that a Cholesky factor needed, relative to the diagonal
+    cavities: dict[int, tuple[np.ndarray | None, Gaussian]] = {}  # by functional, where an executor knows them
 
 
 class Roles(NamedTuple):
-    """What functionals are, by number: `fixed` do not move between sweeps, and `priors` are proper priors of theirs."""
+    """What functionals are, by number: `fixed` do not move between sweeps, `priors` are proper priors of theirs, and
+    `cavities` belong to factors of several interfaces, which look at each other's cavities."""
 
     fixed: frozenset[int]
     priors: frozenset[int]
+    cavities: frozenset[int] = frozenset()
 
 
 class GaussianExecutor(abc.ABC):

@@ -75,6 +75,22 @@ class Rows:
         return out
 
 
+def leave_one_out(rows: Rows, values: Float[Array, "N *event"]) -> Float[Array, "N *event"]:
+    """For every row the sum of the others that see the same vector, entry by entry: the cavity at a shared frontier.
+
+    `sum - own` loses digits where one row outweighs the rest by many orders. Only the largest can, so the sum of all
+    but the largest is formed for it without ever adding it, and for the others subtraction is safe. O(N).
+    """
+    out = []
+    for x in rows.take(values):
+        first = jnp.argmax(jnp.abs(x), axis=1, keepdims=True)
+        largest = jnp.arange(x.shape[1]).reshape(-1, *(1,) * (x.ndim - 2)) == first
+        rest = jnp.sum(jnp.where(largest, 0, x), axis=1, keepdims=True)
+        peak = jnp.sum(jnp.where(largest, x, 0), axis=1, keepdims=True)
+        out.append(jnp.where(largest, rest, (rest - x) + peak))
+    return rows.put(out)
+
+
 class Slices(NamedTuple):
     """Slices of `rows` rows at `starts`, and where the rest begins."""
 

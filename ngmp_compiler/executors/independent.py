@@ -4,12 +4,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
 from ._base import GaussianExecutor, Piece, Roles, Solution, potential, scale
+from ._rows import Rows, leave_one_out
 from ._vectors import Prepared, Term, Vectors, add_vectors, wide_moments
 
 
@@ -28,9 +30,12 @@ class IndependentScalars(GaussianExecutor):
 
     name = "star"
 
-    def __init__(self, plane: Plane, size: int, positions: np.ndarray, pieces: list[Piece]):
+    def __init__(self, plane: Plane, size: int, positions: np.ndarray, pieces: list[Piece], roles: Roles):
         self.plane, self.positions, self.pieces = plane, positions, pieces
         self.index = [local_index(positions, size, p) for p in pieces]
+        self.frontier = None
+        if any(p.functional in roles.cavities for p in pieces):
+            self.frontier = Rows(np.concatenate([i.positions for i in self.index]), len(positions))
         self.why = "scalars coupled to no other Gaussian variable"
         self.cost = f"O({sum(p.n for p in pieces)})"
 
@@ -38,11 +43,13 @@ class IndependentScalars(GaussianExecutor):
         del prepared
         zero: Any = 0.0
         precision, linear, constant = zero, zero, zero
+        each: list[tuple[Array, Array]] = []
         for piece, index in zip(self.pieces, self.index, strict=True):
             lam, h, k = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
-            precision += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
-            linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
+            each.append((jnp.broadcast_to(lam * a**2, (piece.n,)), jnp.broadcast_to(h * a, (piece.n,))))
+            precision += index.add(each[-1][0])
+            linear += index.add(each[-1][1])
             constant += k
         precision, linear = jnp.asarray(precision), jnp.asarray(linear)
         proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
@@ -56,7 +63,21 @@ class IndependentScalars(GaussianExecutor):
                 m, v = a * index.take(mean) + piece.offset, a**2 * index.take(variance)
                 functionals[piece.functional] = (piece.rows, m, v)
         marginals = {self.plane: (self.positions, Gaussian.from_information(linear, precision))}
-        return Solution(log_partition, proper, marginals, functionals)
+        cavities = self._cavities(each) if self.frontier is not None else {}
+        return Solution(log_partition, proper, marginals, functionals, cavities=cavities)
+
+    def _cavities(self, each: list[tuple[Array, Array]]) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
+        """Of `r = a x + c`, from the sums over all that x sees but r: precision `Lambda / a^2`, and so on."""
+        assert self.frontier is not None
+        lam, h = (leave_one_out(self.frontier, jnp.concatenate(x)) for x in zip(*each, strict=True))
+        cuts = np.cumsum([p.n for p in self.pieces])[:-1]
+        out = {}
+        for piece, p, e in zip(self.pieces, jnp.split(lam, cuts), jnp.split(h, cuts), strict=True):
+            a = jnp.broadcast_to(scale(piece.links[0].coefficient), (piece.n,)).astype(p.dtype)
+            a = jnp.where(a == 0, jnp.inf, a)  # seen not at all: flat
+            precision = p / a**2
+            out[piece.functional] = piece.rows, Gaussian.from_information(e / a + precision * piece.offset, precision)
+        return out
 
 
 class IndependentVectors(GaussianExecutor):

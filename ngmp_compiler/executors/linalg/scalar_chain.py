@@ -18,8 +18,8 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 # XLA on a CPU compiles a scan over scalars to a tight loop (about 20 ns per variable). Odd-even reduction hardly beats
 # it until the arrays outgrow the cache: two levels save 15 to 30 % of the time of 10^5 variables, and each level adds
-# 0.1 to 0.4 s of compilation.
-LONG, LONG_LEVELS = 32768, 2
+# 0.1 to 0.4 s of compilation. Up to `LONG` variables the program does not depend on their number.
+LONG, LONG_LEVELS = 2**18, 2
 
 
 class ChainMarginals(NamedTuple):
