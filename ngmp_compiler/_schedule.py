@@ -101,13 +101,12 @@ def _gaussian(
         parts.append(Shape(np.flatnonzero(alone & knotted), None, None))
     wide = _wide_nodes(nodes, groups, functionals, touched)
     chains: dict[Any, list[np.ndarray]] = {}
-    stars: dict[Any, list[Shape]] = {}
+    stars: dict[Any, list[tuple[int, np.ndarray]]] = {}  # hub and members
     for part in parts:
         kind = "dense" if knotted[part.nodes].any() else _classify(part, nodes, wide)
         if kind == "star":
-            part = part._replace(hub=_hub(part, nodes))
-            satellites = part.nodes[part.nodes != part.hub]
-            stars.setdefault(tuple(nodes.plane_of(np.asarray([part.hub, satellites[0]]))), []).append(part)
+            hub = _hub(part, nodes)
+            stars.setdefault(int(nodes.plane_of(np.asarray([hub]))[0]), []).append((hub, part.nodes))
             continue
         if kind == "chain":
             path = part.path
@@ -124,7 +123,7 @@ def _gaussian(
         executor[part.nodes] = len(plans)
         plans.append(("tree", part))
     for alike in stars.values():
-        hubs, members = np.sort([part.hub for part in alike]), np.sort(np.concatenate([part.nodes for part in alike]))
+        hubs, members = np.sort([hub for hub, _ in alike]), np.sort(np.concatenate([own for _, own in alike]))
         executor[members] = len(plans)
         plans.append(("star", (hubs, members)))
     for (plane_number, _), paths in chains.items():
