@@ -121,7 +121,8 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
     """The variable `function(x)`: a deterministic node.
 
     Args:
-        function: a smooth function of scalars, written with `jax.numpy`.
+        function: a smooth function of scalars, written with `jax.numpy`; as an `ngmp.ClosedForm`, with its moments
+            under a Gaussian, it needs no quadrature (`ngmp.residual_sine` is one).
         x: a scalar Gaussian variable or affine expression, of any batch shape.
         constants: further arguments of the function. Data belong here rather than in a closure, so that loops and
             scans can be rolled.
