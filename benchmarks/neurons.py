@@ -75,7 +75,7 @@ def _backward(m: np.ndarray, v: np.ndarray, xi: np.ndarray, lam: np.ndarray) -> 
     return first - m * second, -second
 
 
-def by_hand(features: np.ndarray, y: np.ndarray, weights: np.ndarray, gains: np.ndarray) -> dict[str, np.ndarray]:
+def by_hand(features: np.ndarray, y: np.ndarray, weights: np.ndarray, gains: np.ndarray) -> dict[str, Any]:
     """Eight damped updates of every message, all at once, in NumPy."""
     n, k = len(y), len(gains)
     zero, one = np.zeros((n, k)), np.ones((n, k))
@@ -88,7 +88,7 @@ def by_hand(features: np.ndarray, y: np.ndarray, weights: np.ndarray, gains: np.
         "h.x": (zero, zero), "u.r": (zero, mean0 * one), "u.a": (zero, zero), "u.b": (zero, zero),
         "u.tau": (zero, zero), "mu.r": mean0 * np.ones(n), "mu.tau": (np.zeros(n), np.zeros(n)),
     }  # fmt: skip
-    out: dict[str, np.ndarray] = {}
+    out: dict[str, Any] = {}
     for update in range(UPDATES + 1):
         gamma, delta, tau = ((SHAPE + msg[s][0].sum(), RATE + msg[s][1].sum()) for s in ("x.tau", "u.tau", "mu.tau"))
         # x_nj and w_j jointly: x integrated out of the residual x - f.w, then w, then x given w.

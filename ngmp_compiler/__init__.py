@@ -46,6 +46,8 @@ from ._posterior import Posterior as Posterior
 from ._posterior import Prediction as Prediction
 from ._program import Program as Program
 from ._program import compile as compile
+from ._restarts import Restarts as Restarts
+from ._restarts import restarts as restarts
 from ._rules import BP as BP
 from ._rules import EP as EP
 from ._rules import NCVMP as NCVMP

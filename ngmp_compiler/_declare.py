@@ -122,7 +122,8 @@ def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) 
 
     Args:
         function: a smooth function of scalars, or of a vector and scalars, written with `jax.numpy`. Of a vector it may
-            return a number or a vector.
+            return a number or a vector. As an `ngmp.ClosedForm`, with its moments under a scalar Gaussian, it needs no
+            quadrature (`ngmp.residual_sine` is one).
         x: a Gaussian variable or affine expression, of any batch shape: scalars, or vectors of at most six entries
             (an MvNormal variable, `A @ x`, `ngmp.stack` of scalars).
         constants: further arguments of the function. Data belong here rather than in a closure, so that loops and

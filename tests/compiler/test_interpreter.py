@@ -256,3 +256,22 @@ def test_projected_kernels(model, tol, inputs):
 
 def test_a_generic_factor_of_three_variables():
     assert_interpreted(_three_interfaces, 1e-8, points=81, options=TIGHT, y=Y)
+
+
+def test_stars_of_many_hubs_are_one_executor():
+    """Panel data: scalar and vector hubs with satellites of their own, some hubs with more of them than others."""
+
+    def model(y, phi):
+        level = ngmp.sample("level", Normal(np.zeros(4), variance=2.0))
+        w = ngmp.sample("w", MvNormal(np.zeros((3, 2)), covariance=1.5))
+        for k in range(12):
+            x = ngmp.sample("x", Normal((1.0 + k) / 6.0 * level[k % 4], variance=0.3))
+            z = ngmp.sample("z", Normal(dot(phi[k], w[min(k // 3, 2)]), variance=0.4))
+            ngmp.sample("y", Normal(x, variance=0.5), obs=y[k])
+            ngmp.sample("n", Poisson(exp(z)), obs=y[k] ** 2 // 1)
+
+    rng = np.random.default_rng(0)
+    inputs = {"y": jnp.asarray(rng.normal(size=12)), "phi": jnp.asarray(rng.normal(size=(12, 2)))}
+    assert_interpreted(model, 1e-8, options={"tol": 1e-12}, **inputs)
+    text = ngmp.compile(model).lower(**inputs).describe()
+    assert "4 hubs, 12 scalars" in text and "3 hubs, 12 scalars" in text

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats as st
 
-from ngmp_kernels import Quadrature
+from ngmp_kernels import Quadrature, tangent_projection
 from ngmp_kernels.families import Gamma, Gaussian
 from ngmp_kernels.product import ProductNoise
 
@@ -57,3 +57,13 @@ def test_interfaces_follow_what_is_known():
     assert ProductNoise(jnp.ones(1)).interfaces == ("a", "b", "tau")
     assert ProductNoise(None, jnp.ones(1)).interfaces == ("r", "a", "b")
     assert ProductNoise(jnp.ones(1), jnp.ones(1)).interfaces == ("a", "b")
+
+
+@pytest.mark.parametrize("j", range(4))
+def test_mean_field_projections(j):
+    """In closed form what the regression of the expected logarithm gives."""
+    found = FACTOR.mean_field_projection(j, (R, A, B, TAU), Quadrature())
+    message = FACTOR.mean_field_message(j, (R, A, B, TAU), Quadrature())
+    expected = tangent_projection((R, A, B, TAU)[j], message, Quadrature())
+    for x, y in zip(found.natural, expected.natural, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)

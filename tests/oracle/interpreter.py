@@ -126,6 +126,7 @@ class Interpreter:
     def log_message(self, a: int, j: int, z: np.ndarray, cavities: list[np.ndarray]) -> np.ndarray:
         """`log ∫ f Π_{i≠j} q_i` at the points z, the other cavities summed over their grids."""
         f = self.projected[a]
+        assert isinstance(f, Projected), "the free energy of a deterministic node is not interpreted"
         values, weights = [], np.ones(())
         for i, interface in enumerate(f.interfaces):
             axis = tuple(slice(None) if k == i else None for k in range(len(f.interfaces)))
