@@ -26,12 +26,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
+from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
 from ._core import Core, CoreResult, Leaves, masked
 from ._rules import select
 from ._schedule import Plan
-from ._type import FactorGroup, Functional, TableEdge
+from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 
 
 class Evaluation(NamedTuple):
@@ -53,9 +53,10 @@ class Map:
         self.projected = [g for g in plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
 
     def _interfaces(self, group: FactorGroup, result: CoreResult, leaves: Leaves):
-        """Marginals and leaves of the interfaces of a group."""
+        """Marginals and leaves of the interfaces of a group; a variable that all factors share may have one row."""
         keys = [group.key(j) for j in range(len(group.edges))]
-        return tuple(result.edges[k] for k in keys), tuple(leaves[k] for k in keys)
+        marginals = (_once(edge, result.edges[k]) for edge, k in zip(group.edges, keys, strict=True))
+        return tuple(marginals), tuple(leaves[k] for k in keys)
 
     def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None) -> Evaluation:
         """One run of the core and one target for every interface (or for the ones in `keys`)."""
@@ -65,8 +66,9 @@ class Map:
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rule = self.rules[group.name]
+            fine = jnp.ones(group.n, bool)  # one reduction for all of a group: they cost more than what they reduce
             for j, q in enumerate(marginals):
-                usable &= jnp.all(q.is_proper())
+                fine &= q.is_proper()
                 if keys is not None and group.key(j) not in keys:
                     continue
                 eta, exists = rule.target(group.factor, j, marginals, own)
@@ -75,7 +77,8 @@ class Map:
                 eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 target[group.key(j)] = eta
                 for x in jax.tree.leaves(eta):
-                    usable &= jnp.all(jnp.isfinite(x))
+                    fine &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
+            usable &= jnp.all(fine)
         return Evaluation(target, result, usable)
 
     def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
@@ -131,3 +134,10 @@ class Map:
         if isinstance(edge, TableEdge):
             return self._flat(group, j)
         return jax.tree.map(edge.index.take, self.core.totals[edge.plane])  # type: ignore[union-attr]
+
+
+def _once(edge: Any, marginal: AbstractFamily) -> AbstractFamily:
+    """The marginal of a variable that all factors of a group share with one row, so that its nodes are placed once."""
+    if isinstance(edge, PlaneEdge) and edge.index.kind == "one" and edge.plane.family in (Gamma, InverseGamma, Beta):
+        return jax.tree.map(lambda x: x[:1], marginal)
+    return marginal

@@ -89,7 +89,8 @@ class Program:
         if map.projected:
             status = compiled.solver.status(state)
         else:  # conjugate: the core is exact, in one sweep
-            residuals = jnp.where(result.proper, 0.0, jnp.inf).astype(plan.dtype)[None]
+            fine = result.proper & jnp.isfinite(result.log_partition)
+            residuals = jnp.where(fine, 0.0, jnp.inf).astype(plan.dtype)[None]
             state = State(state.leaves, state.step, state.memory, residuals, jnp.asarray(1), state.shrinks)
             status = compiled.solver.status(state)
         status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
