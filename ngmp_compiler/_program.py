@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 
@@ -140,7 +141,8 @@ class Program:
         return predict(compiled.map, site, state.leaves), compiled.solver.status(state)
 
     def _checked(self, static: Static, dynamic: list[Any], invalid: jax.Array, carry: Carry | None = None) -> None:
-        if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
+        # In numpy: `jnp.any` would dispatch a program of its own, which costs as much as a tiny model.
+        if isinstance(invalid, Tracer) or not np.any(np.asarray(invalid)):
             return
         # Rare: find out what is wrong by tracing once more.
         raise DataError(explain(lambda values: self._build(static, values, carry).plan, dynamic))
