@@ -53,6 +53,7 @@ class Core:
         dtype = plan.dtype
         self.constant = jnp.zeros((), dtype)
         self.fixed: dict[tuple[int, int], AbstractFamily] = {}
+        self.shared: dict[tuple[int, int], AbstractFamily] = {}  # the same with one row, where all rows are equal
         self.totals = {p: p.family.flat((n,), p.event_shape, dtype) for p, n in plan.planes.items()
                        if p.family not in (Gaussian, MvGaussian)}  # fmt: skip
         self.tables: dict[int, Array] = {}
@@ -62,7 +63,7 @@ class Core:
                 self.constant += jnp.sum(masked(group, jnp.asarray(values)))
             elif group.conjugate:
                 self._add_fixed(g, group)
-        still = [self.fixed.get((g, j)) for g, j, _ in plan.functionals]
+        still = [self.shared.get((g, j), self.fixed.get((g, j))) for g, j, _ in plan.functionals]
         if plan.sums is not None:  # what is left of a sum moves whenever a private variable does
             still = [None if f in plan.sums.functionals else leaf for f, leaf in enumerate(still)]
         self.prepared = [executor.prepare(still, dtype) for executor in plan.gaussian]
@@ -71,8 +72,10 @@ class Core:
     def _add_fixed(self, g: int, group: FactorGroup) -> None:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
         self.constant += jnp.sum(masked(group, log_scale))
-        message = jax.tree.map(lambda x: masked(group, x), message)
         edge = group.edges[0]
+        if isinstance(edge, Functional) and group.mask is None and message.batch_shape == (1,):
+            self.shared[g, 0] = message
+        message = jax.tree.map(lambda x: masked(group, x), message)
         if isinstance(edge, Functional):
             self.fixed[g, 0] = message
         elif isinstance(edge, PlaneEdge):
@@ -138,7 +141,8 @@ class Core:
             left = plan.sums is not None and f in plan.sums.functionals  # the executor saw what a sum left of it
             if not left and len(parts_of) == len(functional_parts.get(f, ())):  # all its rows
                 found[plan.groups[g].key(j)] = Gaussian(*_assemble(functional.n, parts_of))
-        proper &= jnp.isfinite(log_partition)
+        # Not of the whole log-partition: a sweep, which does not need that, would take a logarithm of every pivot.
+        proper &= jnp.isfinite(self.constant) & jnp.isfinite(discrete)
         return CoreResult(
             log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled, found
         )  # fmt: skip

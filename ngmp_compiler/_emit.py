@@ -19,7 +19,6 @@ On a conjugate graph F is minus the log-evidence; for unary factors under NGMP i
 With the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
 """
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -27,13 +26,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
+from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
 from ._core import Core, CoreResult, Leaves, masked
 from ._initial import Given, at_interface, guesses
 from ._rules import select
 from ._schedule import Plan
-from ._type import FactorGroup, Functional, TableEdge
+from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 
 
 class Evaluation(NamedTuple):
@@ -42,14 +41,6 @@ class Evaluation(NamedTuple):
     target: Leaves
     core: CoreResult
     usable: Bool[Array, ""]
-
-
-def _every(flags: list[Bool[Array, "..."]]) -> Bool[Array, ""]:
-    """Whether all flags hold; one reduction for all arrays of a shape, which is faster to compile than one each."""
-    by_shape: dict[tuple[int, ...], Array] = {}
-    for f in flags:
-        by_shape[f.shape] = by_shape[f.shape] & f if f.shape in by_shape else f
-    return functools.reduce(jnp.logical_and, map(jnp.all, by_shape.values()), jnp.asarray(True))
 
 
 class Map:
@@ -63,9 +54,10 @@ class Map:
         self.projected = [g for g in plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
 
     def _interfaces(self, group: FactorGroup, result: CoreResult, leaves: Leaves):
-        """Marginals and leaves of the interfaces of a group."""
+        """Marginals and leaves of the interfaces of a group; a variable that all factors share may have one row."""
         keys = [group.key(j) for j in range(len(group.edges))]
-        return tuple(result.edges[k] for k in keys), tuple(leaves[k] for k in keys)
+        marginals = (_once(edge, result.edges[k]) for edge, k in zip(group.edges, keys, strict=True))
+        return tuple(marginals), tuple(leaves[k] for k in keys)
 
     def _rests(self, group: FactorGroup, result: CoreResult) -> dict[str, Any]:
         """The cavities that the core knows without subtraction, for rules that look at cavities."""
@@ -77,13 +69,14 @@ class Map:
         """One run of the core and one target for every interface (or for the ones in `keys`)."""
         result = self.core.run(leaves)
         target: Leaves = {}
-        flags = []
+        usable = result.proper
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rule = self.rules[group.name]
             rests = self._rests(group, result)
+            fine = jnp.ones(group.n, bool)  # one reduction for all of a group: they cost more than what they reduce
             for j, q in enumerate(marginals):
-                flags.append(q.is_proper())
+                fine &= q.is_proper()
                 if keys is not None and group.key(j) not in keys:
                     continue
                 eta, exists = rule.target(group.factor, j, marginals, own, **rests)
@@ -91,8 +84,10 @@ class Map:
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 target[group.key(j)] = eta
-                flags += [jnp.isfinite(x) for x in jax.tree.leaves(eta)]
-        return Evaluation(target, result, result.proper & _every(flags))
+                for x in jax.tree.leaves(eta):
+                    fine &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
+            usable &= jnp.all(fine)
+        return Evaluation(target, result, usable)
 
     def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
         """The Bethe free energy; see the module docstring."""
@@ -166,3 +161,10 @@ class Map:
         if isinstance(edge, TableEdge):
             return self._flat(group, j)
         return jax.tree.map(edge.index.take, self.core.totals[edge.plane])  # type: ignore[union-attr]
+
+
+def _once(edge: Any, marginal: AbstractFamily) -> AbstractFamily:
+    """The marginal of a variable that all factors of a group share with one row, so that its nodes are placed once."""
+    if isinstance(edge, PlaneEdge) and edge.index.kind == "one" and edge.plane.family in (Gamma, InverseGamma, Beta):
+        return jax.tree.map(lambda x: x[:1], marginal)
+    return marginal

@@ -112,7 +112,7 @@ class Posterior(eqx.Module):
         marginals = zip(self.marginals.items(), keys, strict=False)
         found = {name: np.asarray(q.sample(k, (chains, draws))) for (name, q), k in marginals}
         data = arviz.from_dict(posterior=found)
-        data.posterior.attrs.update(inference_library="ngmp_compiler", reason=self.reason)
+        data["posterior"].attrs.update(inference_library="ngmp_compiler", reason=self.reason)
         return data
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.core import Tracer
 
@@ -102,7 +103,8 @@ class Program:
         if map.projected:
             status = compiled.solver.status(state)
         else:  # conjugate: the core is exact, in one sweep
-            residuals = jnp.where(result.proper, 0.0, jnp.inf).astype(plan.dtype)[None]
+            fine = result.proper & jnp.isfinite(result.log_partition)
+            residuals = jnp.where(fine, 0.0, jnp.inf).astype(plan.dtype)[None]
             state = State(state.leaves, state.step, state.memory, residuals, jnp.asarray(1), state.shrinks)
             status = compiled.solver.status(state)
         status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
@@ -153,7 +155,8 @@ class Program:
         return flagged(status == CONVERGED, predict(compiled.map, site, state.leaves)), status
 
     def _checked(self, static: Static, dynamic: list[Any], invalid: jax.Array, carry: Carry | None = None) -> None:
-        if isinstance(invalid, Tracer) or not bool(jnp.any(invalid)):
+        # In numpy: `jnp.any` would dispatch a program of its own, which costs as much as a tiny model.
+        if isinstance(invalid, Tracer) or not np.any(np.asarray(invalid)):
             return
         # Rare: find out what is wrong by tracing once more, with values, also where derivatives are being taken.
         values = jax.lax.stop_gradient(dynamic)

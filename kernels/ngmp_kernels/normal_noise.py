@@ -169,16 +169,28 @@ class NoiseLogPrecision(AbstractProjected):
         return cavity.is_proper() | (4.0 * cavity.eta2 < safe_exp(marginal.mean - 4.0 * marginal.std))
 
     def _scale_mixture(self, r: Array, m: Array, v: Array) -> Array:
-        u = lambert(r * r, m, v) if self.centred else jnp.zeros(())
-        shift = 0.5 * v - u if self.centred else jnp.zeros(())
+        x, w = np.polynomial.hermite.hermgauss(self.points)
+        x, log_w = (jnp.asarray(c, r.dtype) for c in (x, np.log(w) + x * x))
+        if not self.centred:
+            place = (slice(None), *(None,) * r.ndim)
+            d = jax.lax.stop_gradient(jnp.sqrt(2.0 * v)) * x[place]  # s - m at the nodes
+            log_f = self.log_density(r, m + d) - 0.5 * d * d / v - 0.5 * jnp.log(v) - 0.5 * LOG_2PI
+            return jax.nn.logsumexp(log_w[place] + log_f, axis=0) + 0.5 * jnp.log(2.0 * v)
         # The integral does not depend on where its nodes are, so neither do derivatives.
-        shift, width = jax.lax.stop_gradient((shift, jnp.sqrt(2.0 * v / (1.0 + u))))
-        x, log_w = np.polynomial.hermite.hermgauss(self.points)
-        place = (slice(None), *(None,) * r.ndim)
-        x, log_w = (jnp.asarray(c, r.dtype)[place] for c in (x, np.log(log_w) + x * x))
-        d = shift + width * x  # s - m at the nodes
-        log_f = self.log_density(r, m + d) - 0.5 * d * d / v - 0.5 * jnp.log(v) - 0.5 * LOG_2PI
-        return jax.nn.logsumexp(log_w + log_f, axis=0) + jnp.log(width)
+        u = lambert(r * r, m, v)
+        shift, width = jax.lax.stop_gradient((0.5 * v - u, jnp.sqrt(2.0 * v / (1.0 + u))))
+        # Relative to the mode, s* = m + shift, the sum needs no search for its largest term: at s* + delta,
+        # log f = delta/2 - a (e^delta - 1) - (delta^2 + 2 shift delta)/(2v) with a = r^2 e^{s*} / 2.
+        a, slope, curvature = 0.5 * r * r * safe_exp(m + shift), 0.5 - shift / v, 0.5 / v
+
+        def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+            delta = width * node[0]
+            log_f = delta * (slope - curvature * delta) - a * (safe_exp(delta) - 1.0)
+            return total + jnp.exp(node[1] + log_f), None
+
+        total, _ = jax.lax.scan(add, jnp.zeros_like(a), (x, log_w), unroll=4)
+        at_mode = self.log_density(r, m + shift) - 0.5 * shift * shift / v - 0.5 * jnp.log(v) - 0.5 * LOG_2PI
+        return at_mode + jnp.log(total) + jnp.log(width)
 
     def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
         """`f^p`: toward s the closed form of `NoisePrecision` at tau = e^s; toward r by quadrature over s."""

@@ -75,12 +75,27 @@ def _slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array
     No normal equations are formed; the second coefficient is found first and its part removed, so that an exact
     relation is recovered to rounding.
     """
+    if w.shape != values.shape:
+        return _shared_slopes(w, values, x1, x2)
     y, x1, x2 = (x - _average(w, x) for x in (values, x1, x2))
     norm1 = _average(w, x1**2)
     orthogonal = x2 - _average(w, x1 * x2) / norm1 * x1
     beta2 = _average(w, orthogonal * y) / _average(w, orthogonal**2)
     beta1 = _average(w, x1 * (y - beta2 * x2)) / norm1
     return beta1, beta2
+
+
+def _shared_slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array]:
+    """`_slopes` where all regressions share nodes and weights, (Q, 1): they are then two products with the values."""
+    x1, x2 = (x - _average(w, x) for x in (x1, x2))
+    norm1 = _average(w, x1**2)
+    slope = _average(w, x1 * x2) / norm1
+    orthogonal = x2 - slope * x1
+    # Relative to the value at the middle: the weights of a row add up to zero only to rounding.
+    y = jnp.where(w > 0, values - values[values.shape[0] // 2], 0)
+    rows = jnp.concatenate([w * x1 / norm1, w * orthogonal / _average(w, orthogonal**2)], axis=1)
+    first, beta2 = jnp.einsum("qi,qn->in", rows, y, precision="highest")
+    return first - slope * beta2, beta2
 
 
 def _log_quotient(delta: Array, m: Array, far: Array) -> Array:

@@ -64,18 +64,28 @@ class Potential(NamedTuple):
     constant: Float[Array, ""]
 
 
-def potential(piece: Piece, leaves: Sequence[AbstractFamily | None]) -> Potential:
-    """The potential of a piece under the current leaves."""
+def potential(piece: Piece, leaves: Sequence[AbstractFamily | None], shared: bool = False) -> Potential:
+    """The potential of a piece under the current leaves.
+
+    A leaf of one row stands for n equal ones (see `prepare`); with `shared`, so do precision and linear coefficient.
+    """
     leaf = leaves[piece.functional]
     eta1, eta2 = leaf.eta1, leaf.eta2  # type: ignore[attr-defined]
-    if piece.rows is not None:
+    if piece.rows is not None and eta1.shape[0] > 1:
         eta1, eta2 = eta1[piece.rows], eta2[piece.rows]
+    if not shared and eta1.shape[0] < piece.n:
+        eta1, eta2 = fill(eta1, piece.n), fill(eta2, piece.n)
     precision, c = -2 * eta2, piece.offset
     if isinstance(leaf, Gaussian):
         linear = eta1 - precision * c
-        return Potential(precision, linear, jnp.sum(eta1 * c - 0.5 * precision * c**2))
-    shifted = jnp.einsum("nij,nj->ni", precision, jnp.broadcast_to(c, eta1.shape))
-    return Potential(precision, eta1 - shifted, jnp.sum(eta1 * c - 0.5 * c * shifted))
+        constant = eta1 * c - 0.5 * precision * c**2
+    else:
+        c = jnp.broadcast_to(c, jnp.broadcast_shapes(jnp.shape(c), eta1.shape))
+        one = precision.shape[0] == 1
+        shifted = c @ precision[0].T if one else jnp.einsum("nij,nj->ni", precision, c)
+        linear = eta1 - shifted
+        constant = jnp.sum(eta1 * c - 0.5 * c * shifted, -1)
+    return Potential(precision, linear, jnp.sum(jnp.broadcast_to(constant, (piece.n,))))
 
 
 class Solution(NamedTuple):
@@ -114,7 +124,8 @@ class GaussianExecutor(abc.ABC):
     def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Any:
         """What does not change between sweeps, from the leaves that do not (the others are None).
 
-        It is computed once, before the iteration: XLA does not move factorisations out of loops.
+        It is computed once, before the iteration: XLA does not move factorisations out of loops. A leaf that is the
+        same for all factors of a group has one row here.
         """
         del leaves, dtype
         return None

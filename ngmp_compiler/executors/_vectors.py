@@ -51,15 +51,18 @@ def add_vectors(term: Term, pot: Potential) -> tuple[Float[Array, "B D D"], Floa
     c = piece.links[link].coefficient
     if term.is_row:
         rows = Rows(index.positions, index.size)
-        return add_rows(rows, rows.take(term.features()), pot.precision, pot.linear)
+        return add_rows(rows, rows.take(term.features()), fill(pot.precision, piece.n), fill(pot.linear, piece.n))
     precision, linear = pot.precision, pot.linear
     if piece.links[link].op == "scale":
         a = jnp.ones(1, linear.dtype) if c is None else jnp.asarray(c)
         square = precision * (a**2)[:, None, None]
         return index.add(fill(square, piece.n)), index.add(fill(linear * a[:, None], piece.n))
-    c = fill(jnp.asarray(c), piece.n)
-    square = jnp.einsum("nmd,nmk,nke->nde", c, precision, c)
-    return index.add(square), index.add(jnp.einsum("nmd,nm->nd", c, linear))
+    c = jnp.asarray(c)
+    if c.shape[0] == 1:  # products with one matrix are many times faster than with a batch of copies
+        square = jnp.einsum("md,nmk,ke->nde", c[0], precision, c[0])
+        return index.add(fill(square, piece.n)), index.add(fill(linear @ c[0], piece.n))
+    square = jnp.einsum("nmd,nmk,nke->nde", c, fill(precision, piece.n), c)
+    return index.add(square), index.add(jnp.einsum("nmd,nm->nd", c, fill(linear, piece.n)))
 
 
 def wide_moments(

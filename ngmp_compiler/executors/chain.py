@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
@@ -13,7 +14,7 @@ from .._index import IndexMap, index_map
 from ._base import GaussianExecutor, Piece, Solution, fill, potential, scale
 from ._rows import Rows
 from ._vectors import Term, add_vectors, wide_moments
-from .linalg import scalar_chain, vector_chain
+from .linalg import Links, chain_links, solve_chain, vector_chain
 
 
 class _Link:
@@ -59,8 +60,28 @@ class _Chain(GaussianExecutor):
 class ScalarChain(_Chain):
     """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        del prepared
+    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Links | None:
+        """The links, where none of them moves."""
+        del dtype
+        if any(leaves[tie.piece.functional] is None for tie in self.links):
+            return None
+        return self._links(leaves)
+
+    def _links(self, leaves: list[Any]) -> Links:
+        link, later, earlier = (jnp.zeros(()),) * 3
+        for tie in self.links:
+            lam = potential(tie.piece, leaves).precision
+            a, b = self._coefficients(tie, lam.dtype)
+            link, later, earlier = link + tie.index.add(lam), later + tie.index.add(a), earlier + tie.index.add(-b)
+        shape = (self.order.shape[0], self.order.shape[1] - 1)
+        return _each(chain_links, tuple(x.reshape(shape) for x in (link, later, earlier)))
+
+    def _coefficients(self, tie: _Link, dtype: Any) -> list[Array]:
+        """Of the later and of the earlier variable."""
+        given = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
+        return [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
+
+    def solve(self, prepared: Links | None, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
         zero: Any = 0.0
         unary, linear, constant = zero, zero, zero
@@ -70,20 +91,13 @@ class ScalarChain(_Chain):
             unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
             linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
             constant += k
-        link, later, earlier = zero, zero, zero
         for tie in self.links:
-            lam, h, k = potential(tie.piece, leaves)
-            a = jnp.broadcast_to(scale(tie.piece.links[tie.later].coefficient), (tie.piece.n,)).astype(lam.dtype)
-            b = jnp.broadcast_to(scale(tie.piece.links[1 - tie.later].coefficient), (tie.piece.n,)).astype(lam.dtype)
-            link += tie.index.add(lam)
-            later += tie.index.add(a)
-            earlier += tie.index.add(-b)
+            _, h, k = potential(tie.piece, leaves)
+            a, b = self._coefficients(tie, h.dtype)
             linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
             constant += k
-        shape = (chains, length - 1)
-        args = (unary.reshape(chains, length), linear.reshape(chains, length),
-                link.reshape(shape), later.reshape(shape), earlier.reshape(shape))  # fmt: skip
-        result = _each(scalar_chain, args)
+        links = self._links(leaves) if prepared is None else prepared
+        result = _each(solve_chain, (unary.reshape(chains, length), linear.reshape(chains, length), links))
         mean, variance, covariance = (x.reshape(-1) for x in (result.mean, result.variance, result.covariance))
         functionals = {}
         for piece, index in self.unary:
@@ -104,28 +118,36 @@ class ScalarChain(_Chain):
 class VectorChain(_Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
+    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> tuple[Array, set[int], Any]:
+        """Unary precisions of the pieces that do not move, which these are, and the links if none of them moves."""
+        d = self.plane.event_shape[0]
+        unary, still = jnp.zeros((self.order.size, d, d), dtype), set()
+        for piece, index in self.unary:
+            if leaves[piece.functional] is not None:
+                unary += add_vectors(Term(piece, 0, index), potential(piece, leaves, shared=True))[0]
+                still.add(piece.functional)
+        moves = any(leaves[tie.piece.functional] is None for tie in self.links)
+        return unary, still, None if moves else self._links(leaves)
+
     def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        del prepared
         chains, length = self.order.shape
         d = self.plane.event_shape[0]
         zero: Any = 0.0
-        unary, linear, constant = zero, zero, zero
+        (unary, still, links), linear, constant = prepared, zero, zero
         for piece, index in self.unary:
             pot = potential(piece, leaves)
-            p, h = add_vectors(Term(piece, 0, index), pot)
-            unary, linear, constant = unary + p, linear + h, constant + pot.constant
-        ties = []
+            square, shift = add_vectors(Term(piece, 0, index), pot)
+            unary = unary if piece.functional in still else unary + square
+            linear, constant = linear + shift, constant + pot.constant
         for tie in self.links:
             pot = potential(tie.piece, leaves)
-            later, earlier = (_matrix(tie.piece, j, d, pot.linear.dtype) for j in (tie.later, 1 - tie.later))
-            lam = pot.precision if tie.piece.width is not None else pot.precision[:, None, None]
             h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
             constant += pot.constant
-            linear += tie.ends[0].add(jnp.einsum("nmd,nm->nd", fill(earlier, tie.piece.n), h))
-            linear += tie.ends[1].add(jnp.einsum("nmd,nm->nd", fill(later, tie.piece.n), h))
-            ties.append((tie, lam, later, -earlier))
-        result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d),
-                                      *self._links(ties)))  # fmt: skip
+            for end, matrix in zip(tie.ends, self._matrices(tie, h.dtype), strict=True):
+                shared = matrix.shape[0] == 1
+                linear += end.add(h @ matrix[0] if shared else jnp.einsum("nmd,nm->nd", matrix, h))
+        links = self._links(leaves) if links is None else links
+        result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
         functionals = {}
         for piece, index in self.unary:
@@ -133,9 +155,9 @@ class VectorChain(_Chain):
                 moments = _row_moments if piece.width is None else wide_moments
                 m, v = moments(Term(piece, 0, index), mean, covariance)
                 functionals[piece.functional] = (piece.rows, m + piece.offset, v)
-        for tie, _, later, earlier in ties:
+        for tie in self.links:
             if tie.piece.functional in requested:
-                a, b = fill(later, tie.piece.n), -fill(earlier, tie.piece.n)
+                b, a = (fill(x, tie.piece.n) for x in self._matrices(tie, mean.dtype))
                 (m0, m1), (c0, c1) = ([e.take(x) for e in tie.ends] for x in (mean, covariance))
                 cross = jnp.einsum("nmd,nde,nke->nmk", b, tie.index.take(result.cross.reshape(-1, d, d)), a)
                 m = jnp.einsum("nmd,nd->nm", a, m1) + jnp.einsum("nmd,nd->nm", b, m0)
@@ -145,17 +167,27 @@ class VectorChain(_Chain):
                 functionals[tie.piece.functional] = (tie.piece.rows, m + tie.piece.offset, v)
         return self._solution(result, constant, mean, covariance, result.cross, functionals)
 
-    def _links(self, ties):
+    def _matrices(self, tie: _Link, dtype: Any) -> tuple[Array, Array]:
+        """Coefficients of the earlier and of the later variable, (n|1, m, D)."""
+        d = self.plane.event_shape[0]
+        earlier, later = (_matrix(tie.piece, j, d, dtype) for j in (1 - tie.later, tie.later))
+        return earlier, later
+
+    def _links(self, leaves: list[Any]) -> list[Array]:
         """Link matrices (chains, T-1, ...), or (chains, 1, ...) where one functional ties all with shared matrices."""
         chains, length = self.order.shape
+        ties = []
+        for tie in self.links:
+            lam = potential(tie.piece, leaves, shared=True).precision
+            lam = lam if tie.piece.width is not None else lam[:, None, None]
+            earlier, later = self._matrices(tie, lam.dtype)
+            ties.append((tie, lam, later, -earlier))
         out = []
         for j in (1, 2, 3):
-            if len(ties) == 1:
-                x = ties[0][j]
-                n = ties[0][0].piece.n
-                if x.shape[0] == 1 or n == 1:
-                    out.append(jnp.broadcast_to(x[:1], (chains, *x.shape)))
-                    continue
+            x = ties[0][j]
+            if len(ties) == 1 and (x.shape[0] == 1 or ties[0][0].piece.n == 1):
+                out.append(jnp.broadcast_to(x[:1], (chains, 1, *x.shape[1:])))
+                continue
             stacked: Any = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
             out.append(stacked.reshape(chains, length - 1, *stacked.shape[1:]))
         return out
@@ -185,6 +217,6 @@ def _matrix(piece: Piece, link: int, d: int, dtype):
 def _each(function, arguments):
     """Run one chain plainly and several under vmap: a scan over scalars is much faster than one over vectors."""
     if arguments[0].shape[0] == 1:
-        result = function(*(x[0] for x in arguments))
+        result = function(*jax.tree.map(lambda x: x[0], arguments))
         return jax.tree.map(lambda x: x[None], result)
     return jax.vmap(function)(*arguments)

@@ -101,7 +101,10 @@ class DiscreteChain:
                 table = jnp.broadcast_to(table.swapaxes(1, 2) if reverse else table, (index.n, k, k))
                 link = link + index.add(table)
             link = link.reshape(chains, length - 1, k, k)
-        result = jax.vmap(discrete_chain)(logits, link)
+        if chains == 1:  # plainly: under vmap both branches of a condition run
+            result = jax.tree.map(lambda x: x[None], discrete_chain(logits[0], link[0]))
+        else:
+            result = jax.vmap(discrete_chain)(logits, link)
         marginals = {self.plane: [(self.order.reshape(-1), result.log_probs.reshape(-1, k))]}
         found: dict[int, list] = {}
         for piece, reverse, index in self.links:

@@ -1,16 +1,15 @@
-"""Products and positive-definite solves of stacks of small matrices.
+"""Products and eliminations of small matrices.
 
-XLA on a CPU calls out to LAPACK for every factorisation, which costs more than the arithmetic of a matrix of order
-four or less. Up to order `UNROLLED` the factorisation is therefore written out entry by entry, so that XLA fuses it,
-and products are a broadcast and a sum up to an inner axis of `FUSED`. Measured inside a scan of 3 288 steps:
-order 2: 2.8 against 7.4 ms, order 4: 7 against 17 ms, order 6 (products only): 15 against 26 ms.
+XLA on a CPU calls out to LAPACK for every factorisation, which costs more than the arithmetic of a matrix of a dozen
+rows or less, and cannot be part of a `region`. The elimination can therefore be written out pivot by pivot, and
+products are a broadcast and a sum up to order `FUSED`, so that XLA fuses both.
 """
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-UNROLLED = 4
 FUSED = 12
 
 
@@ -31,37 +30,27 @@ def multiply(left: Float[Array, "*b r k"], right: Float[Array, "*b k c"]) -> Flo
     return jnp.sum(left[..., :, :, None] * right[..., None, :, :], -2)
 
 
-def solve_positive(
-    matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]
-) -> tuple[Float[Array, "*b d c"], Float[Array, "*b"]]:
-    """$M^{-1} R$ and $\\tfrac12 \\log\\det M$ by Cholesky; NaN where $M$ is not positive definite."""
-    if matrix.shape[-1] > UNROLLED:
+def eliminate(
+    matrix: Float[Array, "d d"], coupling: Float[Array, "d c"], shift: Float[Array, " d"], most: int
+) -> tuple[Float[Array, "d c"], Float[Array, "d d"], Float[Array, " d"], Float[Array, " d"]]:
+    """$M^{-1} C$, $M^{-1}$, $M^{-1} h$ and the pivots of M, whose product is its determinant.
+
+    M is positive definite if and only if all pivots are positive; if not, the rest is meaningless. Up to order `most`
+    the elimination is written out, beyond it is LAPACK's Cholesky.
+    """
+    size, columns = coupling.shape
+    if size > most:
         factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
+        right = jnp.concatenate([coupling, jnp.eye(size, dtype=matrix.dtype), shift[:, None]], 1)
         half = jax.lax.linalg.triangular_solve(factor, right, left_side=True, lower=True)
-        solution = jax.lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
-        return solution, jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), -1)
-    return _unrolled_solve(matrix, right)
-
-
-def _unrolled_factor(matrix):
-    """Rows of the Cholesky factor as lists of (*b,) arrays."""
-    size = matrix.shape[-1]
-    rows = [[None] * size for _ in range(size)]
-    for j in range(size):
-        for i in range(j, size):
-            rest = matrix[..., i, j] - sum((rows[i][k] * rows[j][k] for k in range(j)), 0.0)
-            rows[i][j] = jnp.sqrt(rest) if i == j else rest / rows[j][j]
-    return rows
-
-
-def _unrolled_solve(matrix, right):
-    size = matrix.shape[-1]
-    rows = _unrolled_factor(matrix)
-    half, solution = [None] * size, [None] * size
-    for i in range(size):
-        done = sum((rows[i][k][..., None] * half[k] for k in range(i)), 0.0)
-        half[i] = (right[..., i, :] - done) / rows[i][i][..., None]
-    for i in reversed(range(size)):
-        done = sum((rows[k][i][..., None] * solution[k] for k in range(i + 1, size)), 0.0)
-        solution[i] = (half[i] - done) / rows[i][i][..., None]
-    return jnp.stack(solution, -2), sum((jnp.log(rows[i][i]) for i in range(1, size)), jnp.log(rows[0][0]))
+        right = jax.lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
+        return right[:, :columns], symmetrise(right[:, columns:-1]), right[:, -1], jnp.diagonal(factor) ** 2
+    # Gauss and Jordan, stable for positive definite matrices; the inverse takes the place of the matrix.
+    table, pivots = jnp.concatenate([matrix, coupling, shift[:, None]], 1), []
+    for k in range(size):
+        pivots.append(table[k, k])
+        inverse, column = 1.0 / table[k, k], table[:, k : k + 1]
+        here = np.arange(table.shape[1]) == k
+        row = jnp.where(here, inverse, table[k] * inverse)
+        table = jnp.where(here[:size, None], row, jnp.where(here, 0.0, table) - column * row)
+    return table[:, size:-1], symmetrise(table[:, :size]), table[:, -1], jnp.stack(pivots)

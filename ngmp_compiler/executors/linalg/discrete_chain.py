@@ -3,8 +3,10 @@
 The probability is $p(x) \\propto \\exp\\{\\sum_k u_k(x_k) + \\sum_k l_k(x_k, x_{k+1})\\}$, with tables that may hold
 $-\\infty$ (forbidden states and transitions).
 
-The recursion stays in the log domain. Scaled probabilities are a few times faster (K = 5: 4), but a state whose weight
-underflows is lost for good, and may be the only one that a later forbidden transition leaves possible.
+Scaled probabilities are many times faster than logarithms, but a state whose weight underflows is lost for good, and
+may be the only one that a later forbidden transition leaves possible. They are used where that cannot happen: if all
+steps share one table whose entries are all within `_REACH` of each other, every state is reached from every other with
+a weight that does not underflow, whatever the unary terms are. Otherwise the recursion stays in the log domain.
 """
 
 from typing import NamedTuple
@@ -12,6 +14,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from ._region import SHORT, region
+
+_REACH = 250.0  # in double precision, where weights underflow beyond 708
 
 
 class DiscreteMarginals(NamedTuple):
@@ -41,26 +47,66 @@ def discrete_chain(unary: Float[Array, "T K"], link: Float[Array, "steps K K"]) 
         $-\\infty$ and every probability is zero.
     """
     length, states = unary.shape
+    if link.shape[0] > 1 or length < SHORT:
+        past, beta, log_partition = _in_logarithms(unary, link)
+    else:
+        reach = _REACH * float(jnp.finfo(unary.dtype).maxexp) / 1024
+        mild = jnp.max(link) - jnp.min(link) < reach  # False for infinite and NaN entries
+        past, beta, log_partition = jax.lax.cond(mild, _in_probabilities, _in_logarithms, unary, link)
+    log_probs = _normalise(past + unary + beta, 1)
+    future = beta[1:] + unary[1:]
+    pair = _normalise((past + unary)[:-1, :, None] + link + future[:, None, :], (1, 2))
+    return DiscreteMarginals(jnp.exp(log_probs), log_probs, log_partition, pair)
+
+
+def _in_logarithms(unary, link):
+    """Messages $\\alpha$ and $\\beta$ (T, K), each up to a constant, and the log-normaliser."""
+    length, states = unary.shape
     link = jnp.broadcast_to(link, (length - 1, states, states))
 
     def forward(alpha, step):
         unary, link = step
         joint, scale = _shift(alpha + unary)
-        return _log_sum_exp(joint[:, None] + link, 0), (joint, scale)
+        moved = _log_sum_exp(joint[:, None] + link, 0)
+        return moved, (moved, scale)
 
     def backward(beta, step):
         unary, link = step
         joint, _ = _shift(beta + unary)
         beta = _log_sum_exp(link + joint, 1)
-        return beta, (beta, joint)
+        return beta, beta
 
     zero = jnp.zeros_like(unary[0])
     alpha, (past, scales) = jax.lax.scan(forward, zero, (unary[:-1], link))
-    _, (beta, future) = jax.lax.scan(backward, zero, (unary[1:], link), reverse=True)
-    last = alpha + unary[-1]
-    log_probs = _normalise(jnp.concatenate([past + beta, last[None]]), 1)
-    pair = _normalise(past[:, :, None] + link + future[:, None, :], (1, 2))
-    return DiscreteMarginals(jnp.exp(log_probs), log_probs, jnp.sum(scales) + _log_sum_exp(last, 0), pair)
+    _, beta = jax.lax.scan(backward, zero, (unary[1:], link), reverse=True)
+    past, beta = jnp.concatenate([zero[None], past]), jnp.concatenate([beta, zero[None]])
+    return past, beta, jnp.sum(scales) + _log_sum_exp(alpha + unary[-1], 0)
+
+
+def _in_probabilities(unary, link):
+    """The same, with the messages as probabilities in a scan and their logarithms taken at the end."""
+    top, peak = jnp.max(unary, 1, keepdims=True), jnp.max(link)
+    past, beta, norms = _messages(jnp.exp(unary - top), jnp.exp(link[0] - peak))
+    log_partition = jnp.sum(jnp.log(norms)) + jnp.sum(top) + (unary.shape[0] - 1) * peak
+    return jnp.log(past), jnp.log(beta), log_partition
+
+
+@region
+def _messages(likelihood, table):
+    """Forward and backward messages, independent of each other and so in one loop, and the forward normalisers."""
+    length = likelihood.shape[0]
+
+    def step(carry, k):
+        alpha, beta = carry  # messages to k from the left, and to T-1-k from the right
+        joint = alpha * likelihood[k]
+        norm = jnp.sum(joint)
+        other = beta * likelihood[length - 1 - k]
+        moved = jnp.sum((joint / norm)[:, None] * table, 0), jnp.sum(table.T * (other / jnp.sum(other))[:, None], 0)
+        return moved, (alpha, beta, norm)
+
+    one = jnp.ones_like(likelihood[0])
+    _, (past, beta, norms) = jax.lax.scan(step, (one, one), jnp.arange(length))
+    return past, beta[::-1], norms
 
 
 def _shift(message):

@@ -6,13 +6,15 @@ $$ p(x) \\propto \\exp\\Big\\{\\sum_k \\big(-\\tfrac12 x_k^T U_k x_k + h_k^T x_k
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._small import multiply, solve_positive, symmetrise, transpose
+from ._region import SHORT, region
+from ._small import FUSED, eliminate, multiply, symmetrise, transpose
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -57,38 +59,54 @@ def vector_chain(
     length, size = linear.shape
     behind = multiply(transpose(B), multiply(link, B))
     coupling = multiply(transpose(B), multiply(link, A))
-    steps = tuple(jnp.broadcast_to(v, (length - 1, *v.shape[1:])) for v in (behind, coupling, link, A, B))
+    sweep = _fused if size <= FUSED and length >= SHORT else _plain
+    mean, covariance, cross, pivots, terms = sweep(symmetrise(unary), linear, behind, coupling, link, A, B)
+    log_partition = 0.5 * jnp.sum(terms) - 0.5 * jnp.sum(jnp.log(pivots)) + 0.5 * length * size * LOG_2PI
+    fine = jnp.all(jnp.isfinite(mean), -1) & jnp.all(jnp.isfinite(covariance), (-1, -2)) & jnp.all(pivots > 0, -1)
+    proper = jnp.all(fine) & jnp.isfinite(log_partition)
+    return VectorChainMarginals(mean, covariance, cross, log_partition, proper)
+
+
+def _sweep(most, unary, linear, *links):
+    """Forward and back: moments, cross-covariances, the pivots of all eliminations and the terms of the quadratic form.
+
+    `most` is the order up to which eliminations are written out.
+    """
+    shared = [x.shape[0] == 1 for x in links]
+    moving = tuple(x for x, one in zip(links, shared, strict=True) if not one)
+
+    def at(step):
+        """The matrices of a step: its own, or the ones that all share."""
+        own = iter(step)
+        return [x[0] if one else next(own) for x, one in zip(links, shared, strict=True)]
 
     def forward(carry, step):
         precision, shift = carry
-        unary, linear, behind, coupling, link, A, B = step
-        pivot = precision + behind
-        gain, _ = solve_positive(pivot, coupling)
+        unary, linear, *moving = step
+        behind, coupling, link, A, B = at(moving)
+        gain, spread, centre, pivots = eliminate(precision + behind, coupling, shift, most)
         rest = A - multiply(B, gain)
         update = multiply(gain.T, multiply(precision, gain)) + multiply(rest.T, multiply(link, rest))
-        return (unary + symmetrise(update), linear + jnp.sum(gain * shift[:, None], 0)), (pivot, gain, shift)
+        moved = unary + symmetrise(update), linear + jnp.sum(gain * shift[:, None], 0)
+        return moved, (gain, spread, centre, pivots, jnp.sum(shift * centre))
 
-    start = symmetrise(unary[0]), linear[0]
-    last, (pivots, gains, shifts) = jax.lax.scan(forward, start, (symmetrise(unary[1:]), linear[1:], *steps))
-    pivots = jnp.concatenate([pivots, last[0][None]])
-    shifts = jnp.concatenate([shifts, last[1][None]])
-
-    # Inverses and log-determinants are not needed inside the loop: one batched solve over all steps gives them.
-    eye = jnp.broadcast_to(jnp.eye(size, dtype=pivots.dtype), pivots.shape)
-    solved, half_log_det = solve_positive(pivots, jnp.concatenate([eye, shifts[..., None]], -1))
-    spread, centre = symmetrise(solved[..., :-1]), solved[..., -1]
+    start = unary[0], linear[0]
+    last, (gains, spreads, centres, pivots, terms) = jax.lax.scan(forward, start, (unary[1:], linear[1:], *moving))
+    _, spread, centre, pivot = eliminate(last[0], last[0][:, :0], last[1], most)
 
     def backward(carry, step):
         mean, covariance = carry
         gain, centre, spread = step
-        update = multiply(multiply(gain, covariance), gain.T)
-        state = centre + jnp.sum(gain * mean, 1), spread + symmetrise(update)
-        return state, state
+        cross = multiply(gain, covariance)
+        state = centre + jnp.sum(gain * mean, 1), spread + symmetrise(multiply(cross, gain.T))
+        return state, (*state, cross)
 
-    end = centre[-1], spread[-1]
-    _, (means, covariances) = jax.lax.scan(backward, end, (gains, centre[:-1], spread[:-1]), reverse=True)
-    mean, covariance = jnp.concatenate([means, end[0][None]]), jnp.concatenate([covariances, end[1][None]])
-    cross = multiply(gains, covariance[1:])
-    log_partition = 0.5 * jnp.sum(shifts * centre) - jnp.sum(half_log_det) + 0.5 * length * size * LOG_2PI
-    proper = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(covariance)) & jnp.isfinite(log_partition)
-    return VectorChainMarginals(mean, covariance, cross, log_partition, proper)
+    _, (means, covariances, cross) = jax.lax.scan(backward, (centre, spread), (gains, centres, spreads), reverse=True)
+    mean, covariance = jnp.concatenate([means, centre[None]]), jnp.concatenate([covariances, spread[None]])
+    terms = jnp.append(terms, jnp.sum(last[1] * centre))
+    return mean, covariance, cross, jnp.concatenate([pivots, pivot[None]]), terms
+
+
+# Outside of a region a written-out elimination pays up to order four.
+_plain = partial(_sweep, 4)
+_fused = region(partial(_sweep, FUSED), _plain)

@@ -1,0 +1,133 @@
+"""Compiled programs against hand-lowered code, C and peers: `python benchmarks/speed.py [--quick] [--only WORD]`
+
+Every contestant answers the same question in one process, in turn, round after round. A row gives the median time of a
+call, how many times longer the contestant takes than ours, the first call (trace, compile, run) and the error against
+an exact answer. Times are on the wall, with arrays ready; the ratio is the median over rounds of the ratio in a round,
+which other jobs on the machine disturb least. Arms: one thread and all threads, double and single precision, each in a
+process of its own. Contestants that iterate our map must give our answer, to 1e-8 in double precision.
+
+Peers (dynamax) are left out, with a message, where they are not installed: `pip install -e ".[bench]"`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ARMS = {"1 thread, float64": (1, 64), "all threads, float64": (0, 64), "1 thread, float32": (1, 32)}
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+HEADER = ["model", "contestant", "ms", "ours is faster by", "first call, s", "error"]
+
+
+def agreement(ours: dict[str, Any], other: dict[str, Any]) -> float:
+    """The largest difference of two answers, relative to the size of what is compared."""
+    import numpy as np
+    from speed_exact import probabilities, summary
+
+    if "probs" in other or "classes" in other:
+        return float(np.abs(probabilities(ours) - probabilities(other)).max())
+    a, b = summary(ours), summary(other)
+    return float(max(np.abs(x - y).max() / (1 + np.abs(x).max()) for x, y in zip(a, b, strict=True)))
+
+
+def run_case(case: Any, seconds: float, precise: bool) -> list[list[Any]]:
+    """The rows of a case: contestants take turns until the time is up, at least five rounds."""
+    import jax
+    import numpy as np
+
+    first, answers, times = {}, {}, {name: [] for name in case.contestants}
+    for name, contestant in case.contestants.items():
+        start = time.perf_counter()
+        answers[name] = jax.block_until_ready(contestant.call())
+        first[name] = time.perf_counter() - start
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times["ours"]) < 5:
+        for name, contestant in case.contestants.items():
+            start = time.perf_counter()
+            jax.block_until_ready(contestant.call())
+            times[name].append(time.perf_counter() - start)
+    rows = []
+    for name, contestant in case.contestants.items():
+        if contestant.agrees and precise:
+            gap = agreement(answers["ours"], answers[name])
+            assert gap < 1e-8, f"{case.title}: {name} differs from ours by {gap:.1e}"
+        ratio = float(np.median(np.array(times[name]) / np.array(times["ours"])))
+        rows.append(
+            [case.title, name, 1e3 * float(np.median(times[name])), ratio, first[name], case.error(answers[name])]
+        )
+    return rows
+
+
+def worker(bits: int, quick: bool, only: str, out: str) -> None:
+    """Run all cases in this process and write their rows."""
+    import jax
+
+    jax.config.update("jax_enable_x64", bits == 64)
+    import numpy as np
+    import speed_cases
+
+    rows = []
+    for make in speed_cases.cases(np.float64 if bits == 64 else np.float32, quick):
+        case = make()
+        if only in case.title:
+            rows += run_case(case, 1.5 if quick else 6.0, bits == 64)
+            print(f"  {case.title}: done", flush=True)
+    Path(out).write_text(json.dumps(rows))
+
+
+def figure(found: dict[str, list[list[Any]]], path: Path) -> None:
+    """How many times faster ours is, by model and contestant; log scale, a line at one."""
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(9, 5.5), dpi=110, layout="constrained")
+    axes, colours = fig.subplots(), ("#1f5fa8", "#e39c37", "#7f7f7f")
+    labels = [f"{r[0]}\n{r[1]}" for r in next(iter(found.values())) if r[1] != "ours"]
+    for (arm, rows), colour, offset in zip(found.items(), colours, (-0.25, 0.0, 0.25), strict=False):
+        others = {f"{r[0]}\n{r[1]}": r[3] for r in rows if r[1] != "ours"}
+        places = [i + offset for i, label in enumerate(labels) if label in others]
+        axes.barh(places, [others[label] for label in labels if label in others], 0.24, color=colour, label=arm)
+    axes.set_xscale("log")
+    axes.axvline(1.0, color="black", lw=0.8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=6)
+    axes.invert_yaxis()
+    axes.set_xlabel("time of the contestant over ours")
+    axes.legend(frameon=False, fontsize=8)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    fig.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one thread, double precision, short chains")
+    parser.add_argument("--only", default="", help="cases whose title contains this")
+    parser.add_argument("--worker", nargs=2, metavar=("BITS", "OUT"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        return worker(int(args.worker[0]), args.quick, args.only, args.worker[1])
+    from report import RESULTS, save, table
+
+    arms = dict(list(ARMS.items())[:1]) if args.quick else ARMS
+    found = {}
+    for arm, (threads, bits) in arms.items():
+        print(arm, flush=True)
+        out = Path(tempfile.mkdtemp()) / "rows.json"
+        environment = {**os.environ, "XLA_FLAGS": ONE_THREAD if threads == 1 else ""}
+        if threads == 1:
+            environment["OPENBLAS_NUM_THREADS"] = "1"  # scipy's BLAS, which XLA calls, has threads of its own
+        options = ["--worker", str(bits), str(out), "--only", args.only] + ["--quick"] * args.quick
+        subprocess.run([sys.executable, __file__, *options], env=environment, check=True)
+        found[arm] = json.loads(out.read_text())
+        print(table(arm, HEADER, found[arm]))
+    name = "speed" + ("_quick" if args.quick else "")
+    print("saved", save(name, {"header": HEADER, "rows": found}))
+    figure(found, RESULTS / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main()
