@@ -35,8 +35,8 @@ class ProductNoise(AbstractProjected):
     With cavities r ~ N(m, v), b ~ N(m_b, v_b) and a known tau, toward a:
     `l(a) = log N(m; a m_b, v + 1/tau + a^2 v_b)`; toward b likewise. Toward r:
     `l(r) = log ∫ N(r; a m_b, 1/tau + a^2 v_b) q(a) da`; toward tau the same integral at r. An unknown tau is averaged
-    over its cavity; toward r that is a sum over nodes of r, a and tau, 132 000 terms for every factor. Many factors with
-    all four unknown are better served by the closed forms of `StructuredVMP()`.
+    over its cavity; toward r that is a sum over nodes of r, a and tau, 132 000 terms for every factor. Many factors
+    with all four unknown are better served by the closed forms of `StructuredVMP()`.
 
     Attributes:
         out: r where it is data; then it is no interface.
