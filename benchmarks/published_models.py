@@ -31,6 +31,7 @@ import ngmp_models  # noqa: E402
 from ngmp_compiler import Gamma, MvNormal, Normal, Wishart, broadcast_to, dot, exp  # noqa: E402
 
 HEADER = ["model", "n", "published, ms", "ours, ms", "first result, s", "sweeps", "what", "published", "ours"]
+LONG = 5.0  # seconds of warm runs after which no other is measured
 ANGLE = np.pi / 35
 ROTATION = np.array([[np.cos(ANGLE), -np.sin(ANGLE)], [np.sin(ANGLE), np.cos(ANGLE)]])
 INCOMPLETE = np.array([13.0, 1.0, 5.0, 4.0, -20.0, 10.0])
@@ -86,8 +87,8 @@ def incomplete(y, seen):
 
 def measure(run: Callable[[], Any], repeats: int = 5) -> tuple[Any, float, float]:
     """What a call returns, CPU milliseconds of a warm call (median), and CPU seconds of the first."""
-    times = []
-    for _ in range(repeats + 1):
+    times: list[float] = []
+    while len(times) < 2 or (len(times) <= repeats and sum(times[1:]) < LONG):
         start = time.process_time()
         found = jax.block_until_ready(run())
         times.append(time.process_time() - start)
@@ -252,7 +253,9 @@ def main(quick: bool = False) -> None:
                                        (10_000, "5624 *", "0.75 - 0.88 *", 1)][:upto]:  # fmt: skip
         figures, found = learned_hmm(n, published, error, count)
         add(figures)
-        starts += [found] if found else []
+        if found:
+            starts.append(found)
+            print("random starts:", *found, sep=" | ", flush=True)
     for n, published, error in [(50, "19 *", "45 *"), (1000, "416 *", ""), (10_000, "4400 *", "1.3e4 *")][:upto]:
         add(volatile(n, published, error))
     if not quick:
