@@ -217,7 +217,7 @@ def report(kept: dict[str, Any]) -> str:
         for arm in ("published", "cavity", "tuned"):
             nll, rmse, sweeps, seconds = (each(kept, name, arm, k) for k in ("nll", "rmse", "sweeps", "seconds"))
             if nll:
-                left = sum(r > 1e-5 for r in each(kept, name, arm, "residual"))
+                left = "stopped" if arm == "published" else sum(r > 1e-5 for r in each(kept, name, arm, "residual"))
                 cost = [f"{np.mean(sweeps):.0f}", left, f"{np.mean(seconds):.1f}"]
                 lines.append([name, arm, len(nll), interval(nll), *(f"{x:.3f}" for x in known[:4]), interval(rmse),
                               f"{known[4]:.3f}", *cost])  # fmt: skip
