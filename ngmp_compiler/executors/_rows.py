@@ -102,7 +102,8 @@ class Slices(NamedTuple):
 def slices(features: Float[Array, "b n D"]) -> Slices | None:
     """How to go through many rows of one vector without a second copy of them; None where they are few."""
     b, n, d = features.shape
-    if b > 1 or n * d <= 2 * SLICE:
+    # Rows that are split over devices cannot be walked through one slice after the other; each device has few of them.
+    if b > 1 or n * d <= 2 * SLICE or jax.device_count() > 1:
         return None
     rows = max(SLICE // d, 1)
     return Slices(rows, rows * np.arange(n // rows), n // rows * rows)
