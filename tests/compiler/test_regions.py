@@ -1,4 +1,4 @@
-"""Long chains, which run as regions of their own: against dense algebra and plain recursions, and transformed."""
+"""Long chains, which run as regions: against dense linear algebra and plain recursions, and transformed."""
 
 import jax
 import jax.numpy as jnp
@@ -90,7 +90,7 @@ def discrete():
 
 @pytest.mark.parametrize("kind", ["mild", "forbidden", "one way"])
 def test_discrete_chain_in_probabilities_and_in_logarithms(discrete, kind):
-    """A mild table runs as probabilities; with zeros, or a path that only underflowing weights leave, it does not."""
+    """A mild table runs as probabilities; with zeros, and where only underflowing weights leave a path, it does not."""
     length, states, rng = 60, 3, np.random.default_rng(0)
     unary = rng.normal(0, 2, (length, states))
     table = rng.dirichlet(np.ones(states), states)
