@@ -111,7 +111,7 @@ class Posterior(eqx.Module):
         keys = jax.random.split(jax.random.key(0) if key is None else key, len(self.marginals) + 1)
         marginals = zip(self.marginals.items(), keys, strict=False)
         found = {name: np.asarray(q.sample(k, (chains, draws))) for (name, q), k in marginals}
-        data = arviz.from_dict(posterior=found)
+        data: Any = arviz.from_dict(posterior=found)
         data.posterior.attrs.update(inference_library="ngmp_compiler", reason=self.reason)
         return data
 
