@@ -62,7 +62,7 @@ def shard(
 def _plate(inputs: dict[str, Any], plate: Any, axis: int) -> list[str]:
     if plate is not None:
         names = [plate] if isinstance(plate, str) else list(plate)
-        bad = [name for name in names if np.ndim(inputs.get(name, 0)) <= axis]
+        bad = [name for name in names if name not in inputs or np.ndim(inputs[name]) <= axis]
         if bad:
             raise ValueError(
                 f"shard: {listed(bad)} of plate= are no inputs with an axis {axis}; given {listed(inputs)}"
@@ -77,4 +77,5 @@ def _placed(x: Any, sharding: NamedSharding) -> Any:
         return x  # numbers are traced and go everywhere; anything else is static
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         return x
-    return jax.make_array_from_callback(np.shape(x), sharding, lambda where: x[where])  # type: ignore[index]
+    whole: Any = x
+    return jax.make_array_from_callback(np.shape(x), sharding, lambda where: whole[where])
