@@ -83,11 +83,11 @@ def leave_one_out(rows: Rows, values: Float[Array, "N *event"]) -> Float[Array, 
     """
     out = []
     for x in rows.take(values):
-        first = jnp.argmax(jnp.abs(x), axis=1, keepdims=True)
-        largest = jnp.arange(x.shape[1]).reshape(-1, *(1,) * (x.ndim - 2)) == first
+        size = jnp.abs(x)
+        largest = size == jnp.max(size, axis=1, keepdims=True)  # those that tie for it leave each other, exactly
         rest = jnp.sum(jnp.where(largest, 0, x), axis=1, keepdims=True)
         peak = jnp.sum(jnp.where(largest, x, 0), axis=1, keepdims=True)
-        out.append(jnp.where(largest, rest, (rest - x) + peak))
+        out.append(jnp.where(largest, rest + (peak - x), (rest - x) + peak))
     return rows.put(out)
 
 

@@ -68,7 +68,8 @@ class ScalarChain(_Chain):
         return self._links(leaves)
 
     def _links(self, leaves: list[Any]) -> Links:
-        link, later, earlier = (jnp.zeros(()),) * 3
+        zero: Any = 0.0
+        link, later, earlier = zero, zero, zero
         for tie in self.links:
             lam = potential(tie.piece, leaves).precision
             a, b = self._coefficients(tie, lam.dtype)

@@ -117,12 +117,16 @@ def hubs_array(y):
 
 
 @pytest.mark.parametrize(
-    "loop, array, shape", [(lattice_loop, lattice_array, (9, 3)), (hubs_loop, hubs_array, (1, 21))]
+    "loop, array, shape, kinds",
+    [
+        (lattice_loop, lattice_array, (9, 3), ["dense"]),
+        (hubs_loop, hubs_array, (1, 21), ["star", "chain", "chain"]),  # hubs of one or two are chains
+    ],
 )
-def test_loops_are_their_array_form(loop, array, shape):
+def test_loops_are_their_array_form(loop, array, shape, kinds):
     y = jnp.asarray(np.random.default_rng(1).normal(size=shape))
     assert plan_of(loop, y) == plan_of(array, y)
-    assert len(plan_of(loop, y)[0]) == 1  # one executor for all parts
+    assert [kind for kind, *_ in plan_of(loop, y)[0]] == kinds  # one executor for all parts of a kind
     one, other = (ngmp.compile(m)(y=y) for m in (loop, array))
     np.testing.assert_allclose(one["x"].mean.reshape(-1), other["x"].mean.reshape(-1), atol=1e-12)
     np.testing.assert_allclose(one.free_energy, other.free_energy, rtol=1e-12)

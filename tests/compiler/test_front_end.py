@@ -428,7 +428,7 @@ def _regression_loop(y, mask, x):
 @pytest.mark.parametrize("model", [_chain_loop, _regression_loop])
 def test_indexing_inputs_costs_no_operation(model):
     program, counts = ngmp.compile(model), []
-    for n in (50, 500):
+    for n in (300, 900):  # chains, both of them long
         arguments = jnp.ones(n), jnp.ones(n, bool), jnp.ones((n, 2))
         traced = jax.make_jaxpr(lambda y, m, x: program(y=y, mask=m, x=x).free_energy)(*arguments)
         counts.append(equations(traced.jaxpr))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from ngmp_compiler.executors.linalg import banded_gaussian, discrete_chain, scalar_chain, vector_chain
-from ngmp_compiler.executors.linalg.scalar_chain import LONG
+from ngmp_compiler.executors.linalg.scalar_chain import BLOCKED
 
 TOLERANCE = 1e-10
 LENGTHS = (1, 2, 3, 4, 9, 16, 17, 50)  # one side and the other of the block boundaries
@@ -195,8 +195,8 @@ def test_scalar_chain_float32_and_vmap(levels):
 
 
 @float64
-def test_scalar_chain_long_uses_levels_and_agrees():
-    problem = tuple(map(jnp.asarray, scalar_problem_long(LONG + 1)))
+def test_a_long_scalar_chain_goes_in_blocks_and_agrees():
+    problem = tuple(map(jnp.asarray, scalar_problem_long(BLOCKED + 1)))
     for got, want in zip(SCALAR[None](*problem), jax.jit(partial(scalar_chain, levels=0))(*problem), strict=True):
         close(got, want)
 

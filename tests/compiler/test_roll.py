@@ -253,7 +253,7 @@ def test_equations_do_not_grow_with_names():
             jax.make_jaxpr(lambda y: program(y=y).free_energy)(jnp.zeros(n, int)).jaxpr.eqns[0].params["jaxpr"].eqns
         )
 
-    assert count(50) == count(500)
+    assert count(300) == count(900)  # chains, both of them long
 
 
 def test_prediction_of_one_name_among_many():

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mpmath import mp
 from scipy import special
 
-from ngmp_kernels.families import Bernoulli, Beta, Categorical, Dirichlet, Gamma, Gaussian, MvGaussian
+from ngmp_kernels.families import Bernoulli, Beta, Categorical, Dirichlet, Gamma, Gaussian, Wishart
 from ngmp_kernels.projection import (
     Delta,
     GaussHermite,
@@ -412,7 +412,7 @@ def test_a_rule_leaves_other_families_to_the_default():
 
 
 def test_vector_families_are_refused():
-    for q in (MvGaussian.flat((2,), (3,)), Dirichlet.flat((2,), (3,))):
+    for q in (Wishart.flat((2,), (3, 3)), Dirichlet.flat((2,), (3,))):
         with pytest.raises(TypeError, match="must be conjugate"):
             tangent_projection(q, lambda z: z, Quadrature())
 
