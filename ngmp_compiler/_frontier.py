@@ -6,7 +6,6 @@ Gaussian frontiers belong to their executors; here are the planes whose marginal
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ngmp_kernels.families import AbstractFamily, Categorical
@@ -31,17 +30,14 @@ class Frontier(NamedTuple):
         """For every leaf the sum of the fixed messages and of all other leaves."""
         if any(key not in leaves for key in self.keys):
             return {}
-        every = np.concatenate(self.positions)
-        cuts = np.cumsum([len(p) for p in self.positions])[:-1]
         parts = [jax.tree.leaves(leaves[key]) for key in self.keys]
         fixed = jax.tree.leaves(totals[self.plane])
-        whole = [
-            leave_one_out(self.rows, jnp.concatenate(x)) + total[every]
-            for x, total in zip(zip(*parts, strict=True), fixed, strict=True)
+        entries = [
+            [x + total[at] for x, at in zip(leave_one_out(self.rows, list(each)), self.positions, strict=True)]
+            for each, total in zip(zip(*parts, strict=True), fixed, strict=True)
         ]
-        split = zip(*(jnp.split(x, cuts) for x in whole), strict=True)
         tree = jax.tree.structure(totals[self.plane])
-        return {key: jax.tree.unflatten(tree, x) for key, x in zip(self.keys, split, strict=True)}
+        return {key: jax.tree.unflatten(tree, x) for key, *x in zip(self.keys, *entries, strict=True)}
 
 
 def frontiers(plan: Plan) -> list[Frontier]:

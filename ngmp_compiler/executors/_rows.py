@@ -5,7 +5,8 @@ zeros, so that no N x D x D array is ever made. Vectors seen by very different n
 blocks: padding at most doubles the rows, and there are at most log2(N) + 1 blocks.
 """
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,20 +76,27 @@ class Rows:
         return out
 
 
-def leave_one_out(rows: Rows, values: Float[Array, "N *event"]) -> Float[Array, "N *event"]:
+def leave_one_out(rows: Rows, parts: list[Float[Array, "n *event"]]) -> list[Float[Array, "n *event"]]:
     """For every row the sum of the others that see the same vector, entry by entry: the cavity at a shared frontier.
+    The N rows come in parts, and what is left of them goes in the same.
 
     `sum - own` loses digits where one row outweighs the rest by many orders. Only the largest can, so the sum of all
     but the largest is formed for it without ever adding it, and for the others subtraction is safe. O(N).
     """
-    out = []
-    for x in rows.take(values):
-        size = jnp.abs(x)
-        largest = size == jnp.max(size, axis=1, keepdims=True)  # those that tie for it leave each other, exactly
-        rest = jnp.sum(jnp.where(largest, 0, x), axis=1, keepdims=True)
-        peak = jnp.sum(jnp.where(largest, x, 0), axis=1, keepdims=True)
-        out.append(jnp.where(largest, rest + (peak - x), (rest - x) + peak))
-    return rows.put(out)
+    if rows.count == 1:  # end to end, parts that are split over devices would be sent around
+        return _leave_one_out(parts, 0)
+    blocks = [_leave_one_out([x], 1)[0] for x in rows.take(jnp.concatenate(parts))]
+    return jnp.split(rows.put(blocks), np.cumsum([len(x) for x in parts])[:-1])
+
+
+def _leave_one_out(parts: list[Array], axis: int) -> list[Array]:
+    sizes = [jnp.abs(x) for x in parts]
+    top = functools.reduce(jnp.maximum, (jnp.max(s, axis, keepdims=True) for s in sizes))
+    largest = [s == top for s in sizes]  # those that tie for it leave each other, exactly
+    pairs = list(zip(parts, largest, strict=True))
+    rest: Any = sum(jnp.sum(jnp.where(is_top, 0, x), axis, keepdims=True) for x, is_top in pairs)
+    peak: Any = sum(jnp.sum(jnp.where(is_top, x, 0), axis, keepdims=True) for x, is_top in pairs)
+    return [jnp.where(is_top, rest + (peak - x), (rest - x) + peak) for x, is_top in pairs]
 
 
 class Slices(NamedTuple):

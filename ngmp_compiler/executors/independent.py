@@ -69,10 +69,9 @@ class IndependentScalars(GaussianExecutor):
     def _cavities(self, each: list[tuple[Array, Array]]) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
         """Of `r = a x + c`, from the sums over all that x sees but r: precision `Lambda / a^2`, and so on."""
         assert self.frontier is not None
-        lam, h = (leave_one_out(self.frontier, jnp.concatenate(x)) for x in zip(*each, strict=True))
-        cuts = np.cumsum([p.n for p in self.pieces])[:-1]
+        lam, h = (leave_one_out(self.frontier, list(x)) for x in zip(*each, strict=True))
         out = {}
-        for piece, p, e in zip(self.pieces, jnp.split(lam, cuts), jnp.split(h, cuts), strict=True):
+        for piece, p, e in zip(self.pieces, lam, h, strict=True):
             a = jnp.broadcast_to(scale(piece.links[0].coefficient), (piece.n,)).astype(p.dtype)
             a = jnp.where(a == 0, jnp.inf, a)  # seen not at all: flat
             precision = p / a**2

@@ -99,7 +99,7 @@ def test_a_long_chain_in_single_precision():
     assert post["z"].mean.dtype == jnp.float32
     np.testing.assert_allclose(post["z"].mean, expected.mean[1:, 0], atol=1e-3)
     np.testing.assert_allclose(post["z"].variance, expected.covariance[1:, 0, 0], rtol=1e-4)
-    np.testing.assert_allclose(-post.free_energy, expected.log_evidence, rtol=1e-4)
+    np.testing.assert_allclose(-post.free_energy, expected.log_evidence, rtol=3e-4)  # what is left of terms of 10^6
 
 
 @pytest.mark.core32

@@ -34,7 +34,7 @@ def wide(rng, n):
 def test_leave_one_out_keeps_its_digits(places):
     rng = np.random.default_rng(places)
     where, values = rng.integers(places, size=1000), wide(rng, 1000)
-    found = leave_one_out(Rows(where, places), jnp.asarray(values))
+    found = jnp.concatenate(leave_one_out(Rows(where, places), [jnp.asarray(values[:3]), jnp.asarray(values[3:])]))
     np.testing.assert_allclose(found, exact_rest(where, values), rtol=1e-12)
     lost = np.bincount(where, values)[where] - values  # subtraction alone: nothing is left of the rest
     assert np.max(np.abs(lost / exact_rest(where, values) - 1)) > 1e-7
