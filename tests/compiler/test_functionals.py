@@ -387,18 +387,19 @@ def test_duplicate_and_constant_features(monkeypatch, space):
 
 def test_a_repaired_precision_reports_itself():
     def line(phi, y):
-        w = ngmp.sample("w", MvNormal(jnp.zeros(2), precision=1e-14))
-        ngmp.sample("y", Normal(dot(phi, w), variance=1e-4), obs=y)
+        w = ngmp.sample("w", MvNormal(jnp.zeros(2), precision=1e-17))
+        ngmp.sample("y", Normal(dot(phi, w), variance=1.0), obs=y)
 
-    x = np.linspace(1.0, 2.0, 8)
-    phi = np.stack([x, x / 3], 1)  # the same feature twice: only the prior tells the weights apart
+    # The same feature twice: only the prior tells the weights apart. The second pivot of the Gram matrix is 16 - 16.
+    x = np.ones(16)
+    phi = np.stack([x, x], 1)
     program = ngmp.compile(line)
     post = program(phi=phi, y=x)
     assert post.converged and 0 < post.jitter < 1e-12
     assert "singular to rounding" in post.reason and "duplicate features" in post.reason
     _close(phi @ np.asarray(post["w"].mean), x, 1e-3)
     assert np.isfinite(post.free_energy)
-    assert program(phi=np.stack([x, np.ones(8)], 1), y=x).jitter == 0
+    assert program(phi=np.stack([x, np.arange(16.0)], 1), y=x).jitter == 0
 
 
 def test_features_of_the_wrong_width_and_not_finite():
