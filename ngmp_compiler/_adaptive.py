@@ -17,6 +17,10 @@ class AdaptiveState(NamedTuple):
     rate: Any
     last: Any
 
+    def refused(self) -> "AdaptiveState":
+        """After a step that was not accepted: all rates halved, so that the same step is not tried again and again."""
+        return AdaptiveState(jax.tree.map(lambda a: 0.5 * a, self.rate), jax.tree.map(jnp.zeros_like, self.last))
+
 
 def _is_family(x: Any) -> bool:
     return isinstance(x, AbstractFamily)

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import AbstractFamily
 
+from ._adaptive import AdaptiveState
 from ._core import Leaves
 from ._emit import Map
 
@@ -62,7 +63,8 @@ class Solver:
     """The guarded iteration over the blocks of a schedule; one block of everything is the Jacobi schedule.
 
     `optax` transformations see `eta - eta*` as the gradient. A proposal at which a marginal is improper or a target is
-    not finite is not accepted: the step is cut to a quarter, momentum is dropped, and the sweep counts.
+    not finite is not accepted: the step is cut to a quarter, momentum is dropped, adaptive rates are halved, and the
+    sweep counts.
     """
 
     def __init__(
@@ -98,8 +100,10 @@ class Solver:
             state.sweeps, jnp.zeros_like(state.shrinks),
         )  # fmt: skip
         fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
+        cautious = jax.tree.map(lambda old, new: old.refused() if _is_adaptive(old) else new, state.memory, fresh,
+                                is_leaf=_is_adaptive)  # fmt: skip
         refused = State(
-            state.leaves, jax.tree.map(lambda s: _SHRINK * s, state.step), fresh, state.residuals,
+            state.leaves, jax.tree.map(lambda s: _SHRINK * s, state.step), cautious, state.residuals,
             state.sweeps, state.shrinks + 1,
         )  # fmt: skip
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), accepted, refused)
@@ -117,6 +121,10 @@ class Solver:
         """Why a run stopped: a key of `REASONS`."""
         stuck = jnp.where(state.shrinks >= _MANY_SHRINKS, STUCK, RUNNING)
         return jnp.where(state.residual <= self.tol, CONVERGED, stuck)
+
+
+def _is_adaptive(x: Any) -> bool:
+    return isinstance(x, AdaptiveState)
 
 
 def _pick(leaves: Leaves, keys: list[str]) -> Leaves:

@@ -10,6 +10,7 @@ import pytest
 import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Gamma, Normal, exp
+from ngmp_compiler._adaptive import AdaptiveState
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian
 from ngmp_kernels.normal_noise import NoiseLogPrecision
@@ -257,6 +258,39 @@ def test_refused_proposals_drop_the_momentum():
         post = program.posterior(state, **inputs)
         assert all(bool(jnp.all(q.is_proper())) for q in post.marginals.values())
     assert refused > 0
+
+
+def test_refused_proposals_halve_the_rates():
+    """From a rate of one, a step that is refused would be tried again as soon as a shorter one was accepted."""
+    solver = ngmp.adaptive()
+    eta = {"x": Gaussian(jnp.ones(3), -jnp.ones(3))}
+    state = solver.init(eta)
+    assert isinstance(state, AdaptiveState)
+    np.testing.assert_allclose(state.refused().refused().rate["x"], 0.25)
+    step, _ = solver.update(eta, state.refused(), eta)
+    np.testing.assert_allclose(step["x"].eta1, -0.5)
+
+
+@pytest.mark.slow
+def test_a_volatile_chain_converges_although_steps_are_refused():
+    def model(y):
+        z0, x0 = ngmp.sample("z0", Normal(0.0, variance=1.0)), ngmp.sample("x0", Normal(0.0, variance=1.0))
+
+        def step(carry, y_t):
+            z, x = carry
+            z = ngmp.sample("z", Normal(z, variance=0.04))
+            x = ngmp.sample("x", Normal(x, variance=exp(z)))
+            ngmp.sample("y", Normal(x, variance=0.01), obs=y_t)
+            return (z, x), None
+
+        ngmp.scan(step, (z0, x0), y)
+
+    rng = np.random.default_rng(3)
+    z = np.cumsum(0.2 * rng.standard_normal(1000))
+    x = np.cumsum(np.exp(0.5 * z) * rng.standard_normal(1000))
+    post = ngmp.compile(model)(y=x + 0.1 * rng.standard_normal(1000))
+    assert post.converged and post.sweeps < 200
+    assert np.mean((post["z"].mean - z) ** 2) < 0.2
 
 
 def test_gamma_edges_in_a_model_stay_proper():
