@@ -198,6 +198,6 @@ def test_an_improper_joint_says_so_and_stays_finite():
         x = ngmp.sample("x", Normal(0.0, variance=1.0))
         ngmp.factor("push", lambda x: x**2, x)
 
-    post = ngmp.compile(model, max_sweeps=60)()
+    post = ngmp.compile(model, max_sweeps=200)()
     assert not bool(post.converged) and "improper" in post.reason
     assert np.isfinite(post["x"].mean) and post["x"].variance > 0
