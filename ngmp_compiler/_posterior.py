@@ -105,7 +105,7 @@ class Posterior(eqx.Module):
         not. Whether and how the run converged is in the attributes of the group `posterior`.
         """
         try:
-            import arviz
+            import arviz  # pyright: ignore[reportMissingImports]
         except ImportError as error:
             raise ImportError("to_arviz needs ArviZ: pip install 'ngmp-compiler[arviz]', or arviz") from error
         keys = jax.random.split(jax.random.key(0) if key is None else key, len(self.marginals) + 1)

@@ -30,7 +30,7 @@ _MAKE: dict[type[AbstractFamily], Callable[[Any, Any], Any]] = {
 def to_numpyro(q: AbstractFamily) -> Any:
     """The NumPyro distribution of a marginal."""
     try:
-        import numpyro.distributions as dist
+        import numpyro.distributions as dist  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise ImportError("to_numpyro needs NumPyro: pip install 'ngmp-compiler[numpyro]', or numpyro") from error
     return _MAKE[type(q)](dist, q)
