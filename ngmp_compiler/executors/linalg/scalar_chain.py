@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ._region import ENABLED
 from .blocked import LANES, Rows, blocked, lay_out, scan
 from .odd_even import Chain, expand, pad, reduce
 
@@ -44,7 +45,7 @@ def chain_links(
 ) -> Links:
     """Links as `solve_chain` wants them; for the arguments see `scalar_chain`."""
     products = link * a * a, link * b * b, link * a * b
-    is_blocked = levels is None and link.shape[0] + 1 >= BLOCKED
+    is_blocked = ENABLED and levels is None and link.shape[0] + 1 >= BLOCKED  # in single kernels a scan is faster
     return Links(products, lay_out(products) if is_blocked else None)
 
 
