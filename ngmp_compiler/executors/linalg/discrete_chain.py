@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._region import SHORT, region
-
+SHORT = 32  # steps below which two recursions are not worth compiling
 _REACH = 250.0  # in double precision, where weights underflow beyond 708
 
 
@@ -91,7 +90,6 @@ def _in_probabilities(unary, link):
     return jnp.log(past), jnp.log(beta), log_partition
 
 
-@region
 def _messages(likelihood, table):
     """Forward and backward messages, independent of each other and so in one loop, and the forward normalisers."""
     length = likelihood.shape[0]

@@ -6,17 +6,16 @@ $$ p(x) \\propto \\exp\\Big\\{\\sum_k \\big(-\\tfrac12 x_k^T U_k x_k + h_k^T x_k
 """
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._region import SHORT, region
-from ._small import FUSED, eliminate, multiply, symmetrise, transpose
+from ._small import eliminate, multiply, symmetrise, transpose
 
 LOG_2PI = math.log(2.0 * math.pi)
+WRITTEN_OUT = 4  # the order up to which an elimination written out beats LAPACK
 
 
 class VectorChainMarginals(NamedTuple):
@@ -59,19 +58,15 @@ def vector_chain(
     length, size = linear.shape
     behind = multiply(transpose(B), multiply(link, B))
     coupling = multiply(transpose(B), multiply(link, A))
-    sweep = _fused if size <= FUSED and length >= SHORT else _plain
-    mean, covariance, cross, pivots, terms = sweep(symmetrise(unary), linear, behind, coupling, link, A, B)
+    mean, covariance, cross, pivots, terms = _sweep(symmetrise(unary), linear, behind, coupling, link, A, B)
     log_partition = 0.5 * jnp.sum(terms) - 0.5 * jnp.sum(jnp.log(pivots)) + 0.5 * length * size * LOG_2PI
     fine = jnp.all(jnp.isfinite(mean), -1) & jnp.all(jnp.isfinite(covariance), (-1, -2)) & jnp.all(pivots > 0, -1)
     proper = jnp.all(fine) & jnp.isfinite(log_partition)
     return VectorChainMarginals(mean, covariance, cross, log_partition, proper)
 
 
-def _sweep(most, unary, linear, *links):
-    """Forward and back: moments, cross-covariances, the pivots of all eliminations and the terms of the quadratic form.
-
-    `most` is the order up to which eliminations are written out.
-    """
+def _sweep(unary, linear, *links):
+    """Forward and back: moments, cross-covariances, the pivots of all eliminations, terms of the quadratic form."""
     shared = [x.shape[0] == 1 for x in links]
     moving = tuple(x for x, one in zip(links, shared, strict=True) if not one)
 
@@ -84,7 +79,7 @@ def _sweep(most, unary, linear, *links):
         precision, shift = carry
         unary, linear, *moving = step
         behind, coupling, link, A, B = at(moving)
-        gain, spread, centre, pivots = eliminate(precision + behind, coupling, shift, most)
+        gain, spread, centre, pivots = eliminate(precision + behind, coupling, shift, WRITTEN_OUT)
         rest = A - multiply(B, gain)
         update = multiply(gain.T, multiply(precision, gain)) + multiply(rest.T, multiply(link, rest))
         moved = unary + symmetrise(update), linear + jnp.sum(gain * shift[:, None], 0)
@@ -92,7 +87,7 @@ def _sweep(most, unary, linear, *links):
 
     start = unary[0], linear[0]
     last, (gains, spreads, centres, pivots, terms) = jax.lax.scan(forward, start, (unary[1:], linear[1:], *moving))
-    _, spread, centre, pivot = eliminate(last[0], last[0][:, :0], last[1], most)
+    _, spread, centre, pivot = eliminate(last[0], last[0][:, :0], last[1], WRITTEN_OUT)
 
     def backward(carry, step):
         mean, covariance = carry
@@ -105,8 +100,3 @@ def _sweep(most, unary, linear, *links):
     mean, covariance = jnp.concatenate([means, centre[None]]), jnp.concatenate([covariances, spread[None]])
     terms = jnp.append(terms, jnp.sum(last[1] * centre))
     return mean, covariance, cross, jnp.concatenate([pivots, pivot[None]]), terms
-
-
-# Outside of a region a written-out elimination pays up to order four.
-_plain = partial(_sweep, 4)
-_fused = region(partial(_sweep, FUSED), _plain)

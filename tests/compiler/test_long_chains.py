@@ -1,4 +1,4 @@
-"""Long chains, which run as regions: against dense linear algebra and plain recursions, and transformed."""
+"""Long chains: against dense linear algebra and plain recursions, and transformed."""
 
 import jax
 import jax.numpy as jnp
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from ngmp_compiler.executors.linalg import discrete_chain, scalar_chain, vector_chain
-from ngmp_compiler.executors.linalg.scalar_chain import BLOCKED
 
-LONG = BLOCKED + 77  # cut into blocks, the last of them not full
+LONG = 333
 
 
 def scalar_problem(seed):
@@ -32,7 +31,7 @@ def dense(unary, linear, link, a, b):
 
 
 @pytest.fixture(scope="module")
-def blocked():
+def solved():
     """Two problems, solved in one vmap, and the derivative of the log-integral of the first."""
     problems = [scalar_problem(seed) for seed in (0, 1)]
     arguments = tuple(jnp.asarray(np.stack(x)) for x in zip(*problems, strict=True))
@@ -41,26 +40,26 @@ def blocked():
     return problems, jax.jit(jax.vmap(scalar_chain))(*arguments), gradient
 
 
-def test_blocked_chain_matches_dense(blocked):
-    problems, found, _ = blocked
+def test_long_chain_matches_dense(solved):
+    problems, found, _ = solved
     for i, problem in enumerate(problems):
         assert found.proper[i]
         for got, want in zip(found[:4], dense(*problem), strict=True):
             np.testing.assert_allclose(got[i], want, rtol=1e-9, atol=1e-10)
 
 
-def test_blocked_chain_derivative_is_the_mean(blocked):
-    problems, _, gradient = blocked
+def test_long_chain_derivative_is_the_mean(solved):
+    problems, _, gradient = solved
     np.testing.assert_allclose(gradient, dense(*problems[0])[0], rtol=1e-9, atol=1e-10)
 
 
-def test_blocked_chain_says_when_it_is_improper():
+def test_long_chain_says_when_it_is_improper():
     unary, linear, link, a, b = map(jnp.asarray, scalar_problem(0))
     assert not scalar_chain(unary.at[300].set(-100.0), linear, link, a, b).proper
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_vector_chain_region_matches_dense(shared):
+def test_vector_chain_matches_dense(shared):
     length, d, rng = 40, 3, np.random.default_rng(0)
     steps = 1 if shared else length - 1
     root = rng.normal(size=(length, d, d))
