@@ -62,6 +62,8 @@ class CategoricalEmission(AbstractConjugate):
         return (joint_name(self.log_table.ndim - 2),)
 
     def _column(self) -> Array:
+        if self.log_table.shape[0] == 1:  # a product of matrices is many times faster than a sum over columns
+            return jnp.tensordot(self.one_hot, self.log_table[0], [[1], [-1]], precision="highest")
         axes = (slice(None), *(None,) * (self.log_table.ndim - 2))
         return jnp.sum(self.log_table * self.one_hot[axes], -1)
 

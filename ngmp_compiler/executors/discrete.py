@@ -4,6 +4,7 @@ Tables hold logarithms. A variable of few classes that is stored beside one of m
 log-potential is `FORBIDDEN`: finite, so that no NaN arises, and far below any sum of logarithms of zero (-10^4 each).
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -101,14 +102,15 @@ class DiscreteChain:
                 table = jnp.broadcast_to(table.swapaxes(1, 2) if reverse else table, (index.n, k, k))
                 link = link + index.add(table)
             link = link.reshape(chains, length - 1, k, k)
+        forward_backward = partial(discrete_chain, pairs=any(piece.group in wanted for piece in self.pieces))
         if chains == 1:  # plainly: under vmap both branches of a condition run
-            result = jax.tree.map(lambda x: x[None], discrete_chain(logits[0], link[0]))
+            result = jax.tree.map(lambda x: x[None], forward_backward(logits[0], link[0]))
         else:
-            result = jax.vmap(discrete_chain)(logits, link)
+            result = jax.vmap(forward_backward)(logits, link)
         marginals = {self.plane: [(self.order.reshape(-1), result.log_probs.reshape(-1, k))]}
         found: dict[int, list] = {}
         for piece, reverse, index in self.links:
-            if piece.group in wanted:
+            if piece.group in wanted and result.pair is not None:
                 pair = index.take(result.pair.reshape(-1, k, k))
                 found.setdefault(piece.group, []).append((piece.rows, pair.swapaxes(1, 2) if reverse else pair))
         return DiscreteSolution(jnp.sum(result.log_partition), marginals, found)

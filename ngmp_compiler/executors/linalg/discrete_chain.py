@@ -25,10 +25,12 @@ class DiscreteMarginals(NamedTuple):
     probs: Float[Array, "T K"]
     log_probs: Float[Array, "T K"]
     log_partition: Float[Array, ""]
-    pair: Float[Array, "T-1 K K"]  # log p(x_k, x_{k+1}); row = x_k, column = x_{k+1}
+    pair: Float[Array, "T-1 K K"] | None  # log p(x_k, x_{k+1}); row = x_k, column = x_{k+1}
 
 
-def discrete_chain(unary: Float[Array, "T K"], link: Float[Array, "steps K K"]) -> DiscreteMarginals:
+def discrete_chain(
+    unary: Float[Array, "T K"], link: Float[Array, "steps K K"], *, pairs: bool = True
+) -> DiscreteMarginals:
     """Marginals, pair marginals and log-normaliser of the chain (see the module docstring).
 
     With the messages $\\alpha_0 = \\beta_{T-1} = 0$ and
@@ -40,71 +42,82 @@ def discrete_chain(unary: Float[Array, "T K"], link: Float[Array, "steps K K"]) 
     Args:
         unary: log-potentials $u_k$.
         link: log-potentials $l_k$, row = $x_k$, column = $x_{k+1}$; T-1 leading entries, or one shared by all steps.
+        pairs: whether the marginals of neighbours are wanted.
 
     Returns:
-        The marginals; `pair` costs nothing under `jit` when it is not used. If no path is possible, `log_partition` is
-        $-\\infty$ and every probability is zero.
+        The marginals. If no path is possible, `log_partition` is $-\\infty$ and every probability is zero.
     """
-    length, states = unary.shape
-    if link.shape[0] > 1 or length < SHORT:
-        past, beta, log_partition = _in_logarithms(unary, link)
+    if link.shape[0] > 1 or unary.shape[0] < SHORT:
+        found = _in_logarithms(unary, link)
     else:
         reach = _REACH * float(jnp.finfo(unary.dtype).maxexp) / 1024
         mild = jnp.max(link) - jnp.min(link) < reach  # False for infinite and NaN entries
-        past, beta, log_partition = jax.lax.cond(mild, _in_probabilities, _in_logarithms, unary, link)
-    log_probs = _normalise(past + unary + beta, 1)
-    future = beta[1:] + unary[1:]
-    pair = _normalise((past + unary)[:-1, :, None] + link + future[:, None, :], (1, 2))
+        mild &= jnp.all(jnp.max(unary, 1) > -jnp.inf)  # otherwise no path is possible
+        most = 4 if pairs else 2  # outputs of a condition cost, used or not
+        found = jax.lax.cond(
+            mild, lambda *x: _in_probabilities(*x)[:most], lambda *x: _in_logarithms(*x)[:most], unary, link
+        )
+    log_probs, log_partition, *messages = found
+    pair = None
+    if pairs:
+        past, beta = messages
+        future = beta[1:] + unary[1:]
+        pair = _normalise((past + unary)[:-1, :, None] + link + future[:, None, :], (1, 2))
     return DiscreteMarginals(jnp.exp(log_probs), log_probs, log_partition, pair)
 
 
 def _in_logarithms(unary, link):
-    """Messages $\\alpha$ and $\\beta$ (T, K), each up to a constant, and the log-normaliser."""
-    length, states = unary.shape
-    link = jnp.broadcast_to(link, (length - 1, states, states))
+    """Log-marginals, log-normaliser, and the messages $\\alpha$ and $\\beta$ (T, K), each up to a constant."""
+    own = () if link.shape[0] == 1 else (link,)  # a shared table is not repeated
 
     def forward(alpha, step):
-        unary, link = step
+        unary, *own = step
         joint, scale = _shift(alpha + unary)
-        moved = _log_sum_exp(joint[:, None] + link, 0)
+        moved = _log_sum_exp(joint[:, None] + (own or link)[0], 0)
         return moved, (moved, scale)
 
     def backward(beta, step):
-        unary, link = step
+        unary, *own = step
         joint, _ = _shift(beta + unary)
-        beta = _log_sum_exp(link + joint, 1)
+        beta = _log_sum_exp((own or link)[0] + joint, 1)
         return beta, beta
 
     zero = jnp.zeros_like(unary[0])
-    alpha, (past, scales) = jax.lax.scan(forward, zero, (unary[:-1], link))
-    _, beta = jax.lax.scan(backward, zero, (unary[1:], link), reverse=True)
+    alpha, (past, scales) = jax.lax.scan(forward, zero, (unary[:-1], *own))
+    _, beta = jax.lax.scan(backward, zero, (unary[1:], *own), reverse=True)
     past, beta = jnp.concatenate([zero[None], past]), jnp.concatenate([beta, zero[None]])
-    return past, beta, jnp.sum(scales) + _log_sum_exp(alpha + unary[-1], 0)
+    log_partition = jnp.sum(scales) + _log_sum_exp(alpha + unary[-1], 0)
+    return _normalise(past + unary + beta, 1), log_partition, past, beta
 
 
 def _in_probabilities(unary, link):
-    """The same, with the messages as probabilities in a scan and their logarithms taken at the end."""
+    """The same, with messages that are scaled by the forward normalisers $c_k$, as in the textbook: with
+    $f_k = e^{u_k}$ and $A = e^{l}$,
+    $$ c_k = \\sum_i \\alpha_k f_k, \\quad \\alpha_{k+1} = A^T (\\alpha_k f_k / c_k), \\quad
+       \\beta_{k-1} = A (f_k / c_k) \\beta_k. $$
+    Then $\\sum_i \\alpha_k f_k \\beta_k = c_k$, so that no message leaves the reach of the table.
+    """
     top, peak = jnp.max(unary, 1, keepdims=True), jnp.max(link)
-    past, beta, norms = _messages(jnp.exp(unary - top), jnp.exp(link[0] - peak))
-    log_partition = jnp.sum(jnp.log(norms)) + jnp.sum(top) + (unary.shape[0] - 1) * peak
-    return jnp.log(past), jnp.log(beta), log_partition
+    likelihood, table = jnp.exp(unary - top), jnp.exp(link[0] - peak)
 
-
-def _messages(likelihood, table):
-    """Forward and backward messages, independent of each other and so in one loop, and the forward normalisers."""
-    length = likelihood.shape[0]
-
-    def step(carry, k):
-        alpha, beta = carry  # messages to k from the left, and to T-1-k from the right
-        joint = alpha * likelihood[k]
+    def forward(filtered, likelihood):
+        alpha = filtered @ table
+        joint = alpha * likelihood
         norm = jnp.sum(joint)
-        other = beta * likelihood[length - 1 - k]
-        moved = jnp.sum((joint / norm)[:, None] * table, 0), jnp.sum(table.T * (other / jnp.sum(other))[:, None], 0)
-        return moved, (alpha, beta, norm)
+        return joint / norm, (alpha, norm)
 
-    one = jnp.ones_like(likelihood[0])
-    _, (past, beta, norms) = jax.lax.scan(step, (one, one), jnp.arange(length))
-    return past, beta[::-1], norms
+    def backward(beta, likelihood):
+        return table @ (likelihood * beta), beta
+
+    one, first = jnp.ones_like(likelihood[0]), jnp.sum(likelihood[0])
+    _, (past, norms) = jax.lax.scan(forward, likelihood[0] / first, likelihood[1:])
+    past, norms = jnp.concatenate([one[None], past]), jnp.append(first, norms)
+    _, beta = jax.lax.scan(backward, one, likelihood / norms[:, None], reverse=True)
+    both = past * beta
+    # Not the logarithm of the product with the likelihood, which may be too small for a number.
+    log_probs = jnp.log(both) + (unary - top) - jnp.log(jnp.sum(both * likelihood, 1, keepdims=True))
+    log_partition = jnp.sum(jnp.log(norms)) + jnp.sum(top) + (unary.shape[0] - 1) * peak
+    return log_probs, log_partition, jnp.log(past), jnp.log(beta)
 
 
 def _shift(message):
