@@ -8,10 +8,12 @@ which is the weighted least-squares regression of l on (1, T) under q. Here the 
 the discrete Fisher matrix: a message already in the family comes back exactly, whatever the accuracy of the rule.
 """
 
+import functools
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
@@ -22,6 +24,7 @@ from .quadrature import GaussHermite as GaussHermite
 from .quadrature import LogTrapezoid as LogTrapezoid
 from .quadrature import Quadrature as Quadrature
 from .quadrature import Unscented as Unscented
+from .quadrature import hermite
 from .quadrature import nodes as nodes
 
 LogMessage = Callable[[Array], Array]
@@ -86,15 +89,15 @@ def _slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array
 
 
 def _shared_slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array]:
-    """`_slopes` where all regressions share nodes and weights, (Q, 1): they are then two products with the values."""
+    """`_slopes` where all regressions share nodes and weights, (Q, 1): they are then two sums over the values."""
     x1, x2 = (x - _average(w, x) for x in (x1, x2))
     norm1 = _average(w, x1**2)
     slope = _average(w, x1 * x2) / norm1
     orthogonal = x2 - slope * x1
     # Relative to the value at the middle: the weights of a row add up to zero only to rounding.
     y = jnp.where(w > 0, values - values[values.shape[0] // 2], 0)
-    rows = jnp.concatenate([w * x1 / norm1, w * orthogonal / _average(w, orthogonal**2)], axis=1)
-    first, beta2 = jnp.einsum("qi,qn->in", rows, y, precision="highest")
+    # Two sums: on a CPU XLA's product with a matrix of two rows is slower.
+    first, beta2 = (jnp.sum(row * y, 0) for row in (w * x1 / norm1, w * orthogonal / _average(w, orthogonal**2)))
     return first - slope * beta2, beta2
 
 
@@ -104,13 +107,36 @@ def _log_quotient(delta: Array, m: Array, far: Array) -> Array:
     return jnp.where(near, jnp.log1p(jnp.where(near, delta / m, 0)), far)
 
 
+@functools.lru_cache
+def _hermite_slopes(n: int) -> np.ndarray:
+    """(2, n): coefficients of u and u^2 in the regression of values at the Hermite nodes u on (1, u, u^2)."""
+    u, log_weights = hermite(n)
+    w = np.exp(log_weights - np.logaddexp.reduce(log_weights))
+    square = u**2 - w @ u**2  # orthogonal to 1, and to u by symmetry
+    return np.stack([w * u / (w @ u**2), w * square / (w @ square**2)])
+
+
 def _gaussian(q: Gaussian, z: Array, w: Array, values: Array) -> Gaussian:
-    """Basis u and u^2 with u = (z - m) / s, computed from the rounded nodes z that the message has seen."""
+    """Basis u and u^2 with u = (z - m) / s.
+
+    Every rule has Hermite nodes, so the regression is one product with a constant matrix; but the message has seen
+    rounded nodes z, so that what is left at the u of those is regressed once more. That recovers an exact relation to
+    rounding.
+    """
+    del w
     m, s = q.mean, q.std
+    middle = z.shape[0] // 2
+    slopes = jnp.asarray(_hermite_slopes(z.shape[0]), values.dtype)
+
+    def regress(y: Array) -> Array:
+        # Relative to the value at the middle: a row of the matrix adds up to zero only to rounding.
+        return jnp.tensordot(slopes, y - y[middle], 1, precision="highest")
+
     u = (z - m) / s
-    beta1, beta2 = _slopes(w, values, u, u**2)
-    eta2 = beta2 / s**2
-    return Gaussian(beta1 / s - 2 * m * eta2, eta2)
+    beta1, beta2 = regress(values)
+    more1, more2 = regress(values - u * (beta1 + beta2 * u))
+    eta2 = (beta2 + more2) / s**2
+    return Gaussian((beta1 + more1) / s - 2 * m * eta2, eta2)
 
 
 def _mv_gaussian(q: MvGaussian, z: Array, w: Array, values: Array) -> MvGaussian:

@@ -97,7 +97,7 @@ def nodes(rule: AbstractRule, q: AbstractFamily) -> tuple[Array, Float[Array, "Q
 
 
 @functools.lru_cache
-def _hermite(n: int) -> tuple[np.ndarray, np.ndarray]:
+def hermite(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and log-weights for the standard normal."""
     u, w = np.polynomial.hermite_e.hermegauss(n)
     return u, np.log(w)
@@ -109,7 +109,7 @@ def _column(x: np.ndarray, q: AbstractFamily) -> Float[Array, "Q ..."]:
 
 
 def _hermite_nodes(n: int, q: Gaussian) -> Nodes:
-    u, log_weights = _hermite(n)
+    u, log_weights = hermite(n)
     z = q.mean + q.std * _column(u, q)
     return z, jnp.broadcast_to(_column(log_weights, q), z.shape)
 
@@ -117,7 +117,7 @@ def _hermite_nodes(n: int, q: Gaussian) -> Nodes:
 @functools.lru_cache
 def _hermite_product(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     """Nodes (n^d, d) and log-weights for the standard normal in d dimensions."""
-    u, log_weights = _hermite(n)
+    u, log_weights = hermite(n)
     every = np.asarray(list(itertools.product(range(n), repeat=d)))
     return u[every], log_weights[every].sum(1)
 

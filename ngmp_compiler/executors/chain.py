@@ -14,7 +14,7 @@ from .._index import IndexMap, index_map
 from ._base import GaussianExecutor, Piece, Solution, fill, potential, scale
 from ._rows import Rows
 from ._vectors import Term, add_vectors, wide_moments
-from .linalg import Links, chain_links, solve_chain, vector_chain
+from .linalg import Links, chain_links, information, solve_chain, vector_chain
 
 
 class _Link:
@@ -52,9 +52,15 @@ class _Chain(GaussianExecutor):
 
     def _solution(self, result, constant, mean, spread, cross, functionals) -> Solution:
         log_partition = jnp.sum(result.log_partition) + constant
-        make = MvGaussian.from_mean_covariance if self.plane.event_shape else Gaussian.from_mean_variance
-        marginals = {self.plane: (self.order.reshape(-1), make(mean, spread))}
+        marginals = {self.plane: (self.order.reshape(-1), self._family(mean, spread))}
         return Solution(log_partition, jnp.all(result.proper), marginals, functionals, (self.plane, self.order, cross))
+
+
+    def _family(self, mean: Array, spread: Array) -> Gaussian | MvGaussian:
+        if not self.plane.event_shape:
+            return Gaussian.from_mean_variance(mean, spread)
+        found = information(mean, spread)
+        return MvGaussian.from_mean_covariance(mean, spread) if found is None else MvGaussian.from_information(*found)
 
 
 class ScalarChain(_Chain):

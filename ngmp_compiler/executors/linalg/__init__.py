@@ -3,6 +3,7 @@
 Pure functions of one problem: batch them with `jax.vmap`.
 """
 
+from ._small import information as information
 from .banded import BandedMarginals as BandedMarginals
 from .banded import banded_gaussian as banded_gaussian
 from .discrete_chain import DiscreteMarginals as DiscreteMarginals

@@ -102,7 +102,7 @@ def _scan(chain: Chain) -> _Solved:
         return (unary + ahead * (p * inverse), linear + coupling * (g * inverse)), (inverse, g)
 
     start = chain.unary[0], chain.linear[0]
-    (p, g), (inverse, shift) = jax.lax.scan(forward, start, (chain.unary[1:], chain.linear[1:], *chain[2:]))
+    (p, g), (inverse, shift) = jax.lax.scan(forward, start, (chain.unary[1:], chain.linear[1:], *chain[2:]), unroll=2)
     inverse, shift = jnp.append(inverse, 1.0 / p), jnp.append(shift, g)
     centre, gain = shift * inverse, chain.coupling * inverse[:-1]
 
@@ -113,6 +113,6 @@ def _scan(chain: Chain) -> _Solved:
         return state, state
 
     end = centre[-1], inverse[-1]
-    _, (mean, variance) = jax.lax.scan(backward, end, (centre[:-1], gain, inverse[:-1]), reverse=True)
+    _, (mean, variance) = jax.lax.scan(backward, end, (centre[:-1], gain, inverse[:-1]), reverse=True, unroll=2)
     mean, variance = jnp.append(mean, end[0]), jnp.append(variance, end[1])
     return _Solved(Moments(mean, variance, gain * variance[1:]), inverse, jnp.sum(shift * centre))

@@ -15,7 +15,6 @@ from jaxtyping import Array, Bool, Float
 from ._small import eliminate, multiply, symmetrise, transpose
 
 LOG_2PI = math.log(2.0 * math.pi)
-WRITTEN_OUT = 4  # the order up to which an elimination written out beats LAPACK
 
 
 class VectorChainMarginals(NamedTuple):
@@ -56,47 +55,90 @@ def vector_chain(
         the other fields are then meaningless.
     """
     length, size = linear.shape
-    behind = multiply(transpose(B), multiply(link, B))
-    coupling = multiply(transpose(B), multiply(link, A))
-    mean, covariance, cross, pivots, terms = _sweep(symmetrise(unary), linear, behind, coupling, link, A, B)
-    log_partition = 0.5 * jnp.sum(terms) - 0.5 * jnp.sum(jnp.log(pivots)) + 0.5 * length * size * LOG_2PI
-    fine = jnp.all(jnp.isfinite(mean), -1) & jnp.all(jnp.isfinite(covariance), (-1, -2)) & jnp.all(pivots > 0, -1)
-    proper = jnp.all(fine) & jnp.isfinite(log_partition)
+    mean, covariance, cross, pivots, terms = _sweep(symmetrise(unary), linear, link, A, B)
+    log_partition = 0.5 * terms - 0.5 * jnp.sum(jnp.log(pivots)) + 0.5 * length * size * LOG_2PI
+    fine = jnp.all(jnp.isfinite(mean), -1) & jnp.all(jnp.isfinite(covariance), (-1, -2))
+    proper = jnp.all(fine) & jnp.all(pivots > 0) & jnp.isfinite(log_partition)
     return VectorChainMarginals(mean, covariance, cross, log_partition, proper)
 
 
-def _sweep(unary, linear, *links):
-    """Forward and back: moments, cross-covariances, the pivots of all eliminations, terms of the quadratic form."""
-    shared = [x.shape[0] == 1 for x in links]
-    moving = tuple(x for x, one in zip(links, shared, strict=True) if not one)
+class _Link(NamedTuple):
+    """What ties a variable that is eliminated to the next: $B^T \\Lambda B$, $B^T \\Lambda A$, $\\Lambda$, A and B."""
 
-    def at(step):
-        """The matrices of a step: its own, or the ones that all share."""
-        own = iter(step)
-        return [x[0] if one else next(own) for x, one in zip(links, shared, strict=True)]
+    own: Float[Array, "*b d d"]
+    coupling: Float[Array, "*b d d"]
+    link: Float[Array, "*b m m"]
+    A: Float[Array, "*b m d"]
+    B: Float[Array, "*b m d"]
+
+
+def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tuple, tuple]:
+    """Eliminate a variable of precision P and shift g; precision and shift of the next, and the conditional."""
+    precision, shift = carry
+    gain, spread, centre, pivots = eliminate(precision + link.own, link.coupling, shift)
+    rest = link.A - multiply(link.B, gain)
+    update = multiply(transpose(gain), multiply(precision, gain)) + multiply(transpose(rest), multiply(link.link, rest))
+    moved = unary + symmetrise(update), linear + jnp.sum(gain * shift[..., None], -2)
+    return moved, (gain, centre, spread, pivots, jnp.sum(shift * centre, -1))
+
+
+def _backward(carry: tuple, conditional: tuple) -> tuple[tuple, tuple]:
+    """Moments of a variable from those of the next, and their covariance."""
+    mean, covariance = carry
+    gain, centre, spread = conditional
+    cross = multiply(gain, covariance)
+    state = centre + jnp.sum(gain * mean[..., None, :], -1), spread + symmetrise(multiply(cross, transpose(gain)))
+    return state, (*state, cross)
+
+
+def _sweep(unary, linear, link, A, B):
+    """Moments, cross-covariances, and of all eliminations the pivots and the terms of the quadratic form.
+
+    Both halves of the chain are eliminated at once, from the ends to the middle, and filled in from the middle to the
+    ends: on a CPU a step of two lanes costs little more than a step of one.
+    """
+    length = linear.shape[0]
+    steps, even = (length - 1) // 2, length % 2 == 0
+    coupling = multiply(transpose(B), multiply(link, A))
+    rightward = _Link(multiply(transpose(B), multiply(link, B)), coupling, link, A, B)
+    leftward = _Link(multiply(transpose(A), multiply(link, A)), transpose(coupling), link, B, A)
+    shared = [len(x) == len(y) == 1 for x, y in zip(rightward, leftward, strict=True)]
+    lanes = [jnp.stack([x[0], y[0]]) if one else _lanes(x, y, length - 1, 0)
+             for x, y, one in zip(rightward, leftward, shared, strict=True)]  # fmt: skip
+    moving = tuple(x for x, one in zip(lanes, shared, strict=True) if not one)
 
     def forward(carry, step):
-        precision, shift = carry
-        unary, linear, *moving = step
-        behind, coupling, link, A, B = at(moving)
-        gain, spread, centre, pivots = eliminate(precision + behind, coupling, shift, WRITTEN_OUT)
-        rest = A - multiply(B, gain)
-        update = multiply(gain.T, multiply(precision, gain)) + multiply(rest.T, multiply(link, rest))
-        moved = unary + symmetrise(update), linear + jnp.sum(gain * shift[:, None], 0)
-        return moved, (gain, spread, centre, pivots, jnp.sum(shift * centre))
+        unary, linear, *own = step
+        own = iter(own)
+        ties = _Link(*(x if one else next(own) for x, one in zip(lanes, shared, strict=True)))
+        return _forward(carry, ties, unary, linear)
 
-    start = unary[0], linear[0]
-    last, (gains, spreads, centres, pivots, terms) = jax.lax.scan(forward, start, (unary[1:], linear[1:], *moving))
-    _, spread, centre, pivot = eliminate(last[0], last[0][:, :0], last[1], WRITTEN_OUT)
+    start = jnp.stack([unary[0], unary[-1]]), jnp.stack([linear[0], linear[-1]])
+    along = _lanes(unary, unary, length, 1), _lanes(linear, linear, length, 1), *moving
+    (precision, shift), (*conditionals, pivots, terms) = jax.lax.scan(forward, start, along)
+    if even:  # the last variable on the left is eliminated into the last one on the right
+        tie = _Link(*(x[min(steps, len(x) - 1)] for x in rightward))
+        middle, (*inner, pivot, term) = _forward((precision[0], shift[0]), tie, precision[1], shift[1])
+    else:  # both lanes have arrived at the same variable, and each has counted what it has of its own
+        middle = precision[0] + (precision[1] - unary[steps]), shift[0] + (shift[1] - linear[steps])
+        pivot, term = pivots[:0], terms[:0]
+    _, spread, centre, last = eliminate(middle[0], middle[0][:, :0], middle[1])
+    found = [(centre, spread)]
+    if even:
+        state, (*_, between) = _backward(found[0], inner)
+        found = [state, *found]
+    ends = tuple(jnp.stack([x, y]) for x, y in zip(found[0], found[-1], strict=True))
+    _, (*moments, cross) = jax.lax.scan(_backward, ends, tuple(conditionals), reverse=True)
+    mean, covariance = (jnp.concatenate([x[:, 0], jnp.stack(inside), x[::-1, 1]])
+                        for x, inside in zip(moments, zip(*found, strict=True), strict=True))  # fmt: skip
+    inside = [between[None]] if even else []
+    cross = jnp.concatenate([cross[:, 0], *inside, transpose(cross[::-1, 1])])
+    pivots = jnp.concatenate([x.reshape(-1) for x in (pivots, pivot, last)])
+    return mean, covariance, cross, pivots, jnp.sum(terms) + jnp.sum(term) + jnp.sum(middle[1] * centre)
 
-    def backward(carry, step):
-        mean, covariance = carry
-        gain, centre, spread = step
-        cross = multiply(gain, covariance)
-        state = centre + jnp.sum(gain * mean, 1), spread + symmetrise(multiply(cross, gain.T))
-        return state, (*state, cross)
 
-    _, (means, covariances, cross) = jax.lax.scan(backward, (centre, spread), (gains, centres, spreads), reverse=True)
-    mean, covariance = jnp.concatenate([means, centre[None]]), jnp.concatenate([covariances, spread[None]])
-    terms = jnp.append(terms, jnp.sum(last[1] * centre))
-    return mean, covariance, cross, jnp.concatenate([pivots, pivot[None]]), terms
+def _lanes(rightward: Array, leftward: Array, count: int, first: int) -> Array:
+    """What the two lanes meet on their way to the middle, (steps, 2, ...), the first `first` entries left out."""
+    x, y = (jnp.broadcast_to(z, (count, *z.shape[1:])) for z in (rightward, leftward))
+    end = first + (count - first) // 2
+    return jnp.stack([x[first:end], y[::-1][first:end]], 1)
