@@ -85,37 +85,34 @@ def worker(threads: int, bits: int, quick: bool, only: str, out: str) -> None:
 
 
 def figure(found: dict[str, Any], path: Path) -> None:
-    """How many times longer than ours every contestant takes, grouped by model; log scale, bars start at one."""
+    """How many times longer than ours every contestant takes, by model, and its rms error; bars start at one."""
     from matplotlib.figure import Figure
 
-    places, labels = {}, []  # a line for every contestant, and one for the name of every model
+    models, lines, labels = [], {}, []  # a line for every contestant; that of ours bears the name of the model
     for arm in found.values():
-        for model, name, *_ in arm["rows"]:
-            places.setdefault(model, {}).setdefault(name, None)
-    for model, names in places.items():
-        labels.append(model)
-        for name in names:
-            if name != "ours":
-                names[name] = len(labels)
-                labels.append(name)
+        models += [row[0] for row in arm["rows"] if row[0] not in models]
+    for model in models:
+        for row in (r for arm in found.values() for r in arm["rows"] if r[0] == model and (model, r[1]) not in lines):
+            lines[model, row[1]] = len(labels)
+            labels.append(f"{model if row[1] == 'ours' else row[1]}  [{row[6]:.1g}]")
     fig = Figure(figsize=(9, 1.2 + 0.24 * len(labels)), dpi=110, layout="constrained")
     axes, height = fig.subplots(), 0.8 / len(found)
     for number, (arm, colour) in enumerate(zip(found, ("#1f5fa8", "#e39c37", "#7f7f7f"), strict=False)):
-        ratios = {places[r[0]][r[1]]: r[3] for r in found[arm]["rows"] if r[1] != "ours"}
-        at = [place - 0.4 + height * (number + 0.5) for place in ratios]
+        ratios = {lines[r[0], r[1]]: r[3] for r in found[arm]["rows"] if r[1] != "ours"}
+        at = [line - 0.4 + height * (number + 0.5) for line in ratios]
         axes.barh(at, [r - 1 for r in ratios.values()], height, left=1.0, color=colour, label=arm)
-        for place, ratio in ratios.items() if number == 0 else ():
+        for line, ratio in ratios.items() if number == 0 else ():
             side = {"ha": "left", "xytext": (3, 0)} if ratio > 1 else {"ha": "right", "xytext": (-3, 0)}
-            axes.annotate(f"{ratio:.2g}", (ratio, place), textcoords="offset points", va="center", fontsize=7, **side)
+            axes.annotate(f"{ratio:.2g}", (ratio, line), textcoords="offset points", va="center", fontsize=7, **side)
     axes.set_xscale("log")
     axes.axvline(1.0, color="black", lw=0.8)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
-    for tick, label in zip(axes.get_yticklabels(), labels, strict=True):
-        tick.set_fontweight("bold" if label in places else "normal")
+    for (_, name), tick in zip(lines, axes.get_yticklabels(), strict=True):
+        tick.set_fontweight("bold" if name == "ours" else "normal")
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(labels), -1)
     axes.margins(x=0.08)
-    axes.set_xlabel(f"time of the contestant over ours; above one, ours is faster (figures: {next(iter(found))})")
+    fig.suptitle(f"Time over that of ours (figures: {next(iter(found))}); in brackets, the rms error", fontsize=9)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
