@@ -1,11 +1,11 @@
 """Compiled programs against hand-lowered code, C and peers: `python benchmarks/speed.py [--quick] [--only WORD]`
 
-Every contestant answers the same question in one process, in turn, round after round (slow ones in the first three
-rounds only). A row gives the median time of a call, how many times longer the contestant takes than ours, the first
-call (trace, compile, run) and the errors against an exact answer, the largest and the root of the mean square. In one
-thread it is the processor time of the process, which other jobs on the machine disturb least; with all threads, time on
-the wall. Arms: one thread and all threads, double and single precision, each in a process of its own. Contestants that
-iterate our map must give our answer, to 1e-8 in double precision.
+Every contestant answers the same question in one process, in turn, round after round (short calls several to a turn,
+slow contestants in the first three rounds only). A row gives the median time of a call, how many times longer the
+contestant takes than ours, the first call (trace, compile, run) and the errors against an exact answer, the largest and
+the root of the mean square. In one thread it is the processor time of the process, which other jobs on the machine
+disturb least; with all threads, time on the wall. Arms: one thread and all threads, double and single precision, each
+in a process of its own. Contestants that iterate our map must give our answer, to 1e-8 in double precision.
 
 Peers (dynamax, cuthbert, NumPyro, BlackJAX, BayesPy) are left out, with a message, where they are not installed:
 `pip install -e ".[bench]"`. `--quick` leaves out the slow ones, which need seconds to compile, too.
@@ -39,22 +39,32 @@ def agreement(ours: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def run_case(case: Any, seconds: float, precise: bool, clock: Callable[[], float]) -> list[list[Any]]:
-    """The rows of a case: contestants take turns, at least five rounds, until those of every round used up the time."""
+    """The rows of a case: contestants take turns, at least five rounds, until those of every round used up the time.
+
+    A turn is as many calls as fit in ten milliseconds, at least one: a single short call would find the caches full of
+    what the contestant before it left there.
+    """
     import jax
     import numpy as np
 
     first, answers, times, spent = {}, {}, {name: [] for name in case.contestants}, 0.0
+    calls = dict.fromkeys(case.contestants, 1)
     for name, contestant in case.contestants.items():
-        start = time.perf_counter()
-        answers[name] = jax.block_until_ready(contestant.call())
-        first[name] = time.perf_counter() - start
+        marks = [time.perf_counter()]
+        for _ in range(2 if contestant.rounds is None else 1):
+            answers[name] = jax.block_until_ready(contestant.call())
+            marks.append(time.perf_counter())
+        first[name] = marks[1] - marks[0]
+        if contestant.rounds is None:
+            calls[name] = max(1, round(0.01 / (marks[2] - marks[1])))
     while spent < seconds or len(times["ours"]) < 5:
         for name, contestant in case.contestants.items():
             if contestant.rounds is not None and len(times[name]) >= contestant.rounds:
                 continue
             wall, start = time.perf_counter(), clock()
-            jax.block_until_ready(contestant.call())
-            times[name].append(clock() - start)
+            for _ in range(calls[name]):
+                jax.block_until_ready(contestant.call())
+            times[name].append((clock() - start) / calls[name])
             spent += time.perf_counter() - wall if contestant.rounds is None else 0.0
     rows = []
     for name, contestant in case.contestants.items():
