@@ -107,13 +107,17 @@ def figure(found: dict[str, Any], path: Path) -> None:
             labels.append(f"{model if row[1] == 'ours' else row[1]}  [{row[6]:.1g}]")
     fig = Figure(figsize=(9, 1.2 + 0.24 * len(labels)), dpi=110, layout="constrained")
     axes, height = fig.subplots(), 0.8 / len(found)
+    reach = {}  # of the bars of a line
     for number, (arm, colour) in enumerate(zip(found, ("#1f5fa8", "#e39c37", "#7f7f7f"), strict=False)):
         ratios = {lines[r[0], r[1]]: r[3] for r in found[arm]["rows"] if r[1] != "ours"}
         at = [line - 0.4 + height * (number + 0.5) for line in ratios]
         axes.barh(at, [r - 1 for r in ratios.values()], height, left=1.0, color=colour, label=arm)
-        for line, ratio in ratios.items() if number == 0 else ():
-            side = {"ha": "left", "xytext": (3, 0)} if ratio > 1 else {"ha": "right", "xytext": (-3, 0)}
-            axes.annotate(f"{ratio:.2g}", (ratio, line), textcoords="offset points", va="center", fontsize=7, **side)
+        for line, ratio in ratios.items():
+            reach.setdefault(line, []).append(ratio)
+    for line, ratios in reach.items():
+        end, side, shift = (max(ratios), "left", 3) if ratios[0] > 1 else (min(ratios), "right", -3)
+        text = f"{float(f'{ratios[0]:.2g}'):g}"
+        axes.annotate(text, (end, line), (shift, 0), textcoords="offset points", ha=side, va="center", fontsize=7)
     axes.set_xscale("log")
     axes.axvline(1.0, color="black", lw=0.8)
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
