@@ -1,12 +1,14 @@
 """Compiled programs against hand-lowered code, C and peers: `python benchmarks/speed.py [--quick] [--only WORD]`
 
-Every contestant answers the same question in one process, in turn, round after round. A row gives the median time of a
-call, how many times longer the contestant takes than ours, the first call (trace, compile, run) and the error against
-an exact answer. In one thread it is the processor time of the process, which other jobs on the machine disturb least;
-with all threads, time on the wall. Arms: one thread and all threads, double and single precision, each in a process of
-its own. Contestants that iterate our map must give our answer, to 1e-8 in double precision.
+Every contestant answers the same question in one process, in turn, round after round (short calls several to a turn,
+slow contestants in the first three rounds only). A row gives the median time of a call, how many times longer the
+contestant takes than ours, the first call (trace, compile, run) and the errors against an exact answer, the largest and
+the root of the mean square. In one thread it is the processor time of the process, which other jobs on the machine
+disturb least; with all threads, time on the wall. Arms: one thread and all threads, double and single precision, each
+in a process of its own. Contestants that iterate our map must give our answer, to 1e-8 in double precision.
 
-Peers (dynamax) are left out, with a message, where they are not installed: `pip install -e ".[bench]"`.
+Peers (dynamax, cuthbert, NumPyro, BlackJAX, BayesPy) are left out, with a message, where they are not installed:
+`pip install -e ".[bench]"`. `--quick` leaves out the slow ones, which need seconds to compile, too.
 """
 
 import argparse
@@ -22,7 +24,7 @@ from typing import Any
 
 ARMS = {"1 thread, float64": (1, 64), "all threads, float64": (0, 64), "1 thread, float32": (1, 32)}
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-HEADER = ["model", "contestant", "ms", "ours is faster by", "first call, s", "error"]
+HEADER = ["model", "contestant", "ms", "ours is faster by", "first call, s", "largest error", "rms error"]
 
 
 def agreement(ours: dict[str, Any], other: dict[str, Any]) -> float:
@@ -37,30 +39,40 @@ def agreement(ours: dict[str, Any], other: dict[str, Any]) -> float:
 
 
 def run_case(case: Any, seconds: float, precise: bool, clock: Callable[[], float]) -> list[list[Any]]:
-    """The rows of a case: contestants take turns until the time is up, at least five rounds."""
+    """The rows of a case: contestants take turns, at least five rounds, until those of every round used up the time.
+
+    A turn is as many calls as fit in ten milliseconds, at least one: a single short call would find the caches full of
+    what the contestant before it left there.
+    """
     import jax
     import numpy as np
 
-    first, answers, times = {}, {}, {name: [] for name in case.contestants}
+    first, answers, times, spent = {}, {}, {name: [] for name in case.contestants}, 0.0
+    calls = dict.fromkeys(case.contestants, 1)
     for name, contestant in case.contestants.items():
-        start = time.perf_counter()
-        answers[name] = jax.block_until_ready(contestant.call())
-        first[name] = time.perf_counter() - start
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times["ours"]) < 5:
+        marks = [time.perf_counter()]
+        for _ in range(2 if contestant.rounds is None else 1):
+            answers[name] = jax.block_until_ready(contestant.call())
+            marks.append(time.perf_counter())
+        first[name] = marks[1] - marks[0]
+        if contestant.rounds is None:
+            calls[name] = max(1, round(0.01 / (marks[2] - marks[1])))
+    while spent < seconds or len(times["ours"]) < 5:
         for name, contestant in case.contestants.items():
-            start = clock()
-            jax.block_until_ready(contestant.call())
-            times[name].append(clock() - start)
+            if contestant.rounds is not None and len(times[name]) >= contestant.rounds:
+                continue
+            wall, start = time.perf_counter(), clock()
+            for _ in range(calls[name]):
+                jax.block_until_ready(contestant.call())
+            times[name].append((clock() - start) / calls[name])
+            spent += time.perf_counter() - wall if contestant.rounds is None else 0.0
     rows = []
     for name, contestant in case.contestants.items():
         if contestant.agrees and precise:
             gap = agreement(answers["ours"], answers[name])
             assert gap < 1e-8, f"{case.title}: {name} differs from ours by {gap:.1e}"
-        ratio = float(np.median(times[name]) / np.median(times["ours"]))
-        rows.append(
-            [case.title, name, 1e3 * float(np.median(times[name])), ratio, first[name], case.error(answers[name])]
-        )
+        ms, ours = (1e3 * float(np.median(times[n])) for n in (name, "ours"))
+        rows.append([case.title, name, ms, ms / ours, first[name], *case.error(answers[name])])
     return rows
 
 
@@ -72,33 +84,51 @@ def worker(threads: int, bits: int, quick: bool, only: str, out: str) -> None:
     import numpy as np
     import speed_cases
 
-    rows, clock = [], time.process_time if threads == 1 else time.perf_counter
+    rows, errors, clock = [], {}, time.process_time if threads == 1 else time.perf_counter
     for make in speed_cases.cases(np.float64 if bits == 64 else np.float32, quick):
         case = make()
         if only in case.title:
             rows += run_case(case, 1.5 if quick else 6.0, bits == 64, clock)
+            errors[case.title] = case.error_of
             print(f"  {case.title}: done", flush=True)
-    Path(out).write_text(json.dumps(rows))
+    Path(out).write_text(json.dumps({"rows": rows, "errors are": errors}))
 
 
-def figure(found: dict[str, list[list[Any]]], path: Path) -> None:
-    """How many times faster ours is, by model and contestant; log scale, a line at one."""
+def figure(found: dict[str, Any], path: Path) -> None:
+    """How many times longer than ours every contestant takes, by model, and its rms error; bars start at one."""
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(9, 5.5), dpi=110, layout="constrained")
-    axes, colours = fig.subplots(), ("#1f5fa8", "#e39c37", "#7f7f7f")
-    labels = [f"{r[0]}\n{r[1]}" for r in next(iter(found.values())) if r[1] != "ours"]
-    for (arm, rows), colour, offset in zip(found.items(), colours, (-0.25, 0.0, 0.25), strict=False):
-        others = {f"{r[0]}\n{r[1]}": r[3] for r in rows if r[1] != "ours"}
-        places = [i + offset for i, label in enumerate(labels) if label in others]
-        axes.barh(places, [others[label] for label in labels if label in others], 0.24, color=colour, label=arm)
+    models, lines, labels = [], {}, []  # a line for every contestant; that of ours bears the name of the model
+    for arm in found.values():
+        models += [row[0] for row in arm["rows"] if row[0] not in models]
+    for model in models:
+        for row in (r for arm in found.values() for r in arm["rows"] if r[0] == model and (model, r[1]) not in lines):
+            lines[model, row[1]] = len(labels)
+            labels.append(f"{model if row[1] == 'ours' else row[1]}  [{row[6]:.1g}]")
+    fig = Figure(figsize=(9, 1.2 + 0.24 * len(labels)), dpi=110, layout="constrained")
+    axes, height = fig.subplots(), 0.8 / len(found)
+    reach = {}  # of the bars of a line
+    for number, (arm, colour) in enumerate(zip(found, ("#1f5fa8", "#e39c37", "#7f7f7f"), strict=False)):
+        ratios = {lines[r[0], r[1]]: r[3] for r in found[arm]["rows"] if r[1] != "ours"}
+        at = [line - 0.4 + height * (number + 0.5) for line in ratios]
+        axes.barh(at, [r - 1 for r in ratios.values()], height, left=1.0, color=colour, label=arm)
+        for line, ratio in ratios.items():
+            reach.setdefault(line, []).append(ratio)
+    for line, ratios in reach.items():
+        end, side, shift = (max(ratios), "left", 3) if ratios[0] > 1 else (min(ratios), "right", -3)
+        text = f"{float(f'{ratios[0]:.2g}'):g}"
+        axes.annotate(text, (end, line), (shift, 0), textcoords="offset points", ha=side, va="center", fontsize=7)
     axes.set_xscale("log")
     axes.axvline(1.0, color="black", lw=0.8)
-    axes.set_yticks(range(len(labels)), labels, fontsize=6)
-    axes.invert_yaxis()
-    axes.set_xlabel("time of the contestant over ours")
-    axes.legend(frameon=False, fontsize=8)
-    for side in ("top", "right"):
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    for (_, name), tick in zip(lines, axes.get_yticklabels(), strict=True):
+        tick.set_fontweight("bold" if name == "ours" else "normal")
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(labels), -1)
+    axes.margins(x=0.08)
+    fig.suptitle(f"Time over that of ours (figures: {next(iter(found))}); in brackets, the rms error", fontsize=9)
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     fig.savefig(path)
 
@@ -127,9 +157,9 @@ def main() -> None:
         options = ["--worker", str(threads), str(bits), str(out), "--only", args.only] + ["--quick"] * args.quick
         subprocess.run([sys.executable, __file__, *options], env=environment, check=True)
         found[arm] = json.loads(out.read_text())
-        print(table(arm, HEADER, found[arm]))
+        print(table(arm, HEADER, found[arm]["rows"]))
     name = "speed" + ("_quick" if args.quick else "")
-    print("saved", save(name, {"header": HEADER, "rows": found}))
+    print("saved", save(name, {"header": HEADER, "arms": found}))
     figure(found, RESULTS / f"{name}.png")
 
 

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import speed_exact as exact
+import speed_peers as smoothers
+import speed_peers_ppl as general
 from hand_lowered import c_chain
 from hand_lowered.heteroscedastic import heteroscedastic as hand_heteroscedastic
 from hand_lowered.hmm import hmm as hand_hmm
@@ -28,17 +30,32 @@ ALPHA, SWEEPS = 0.5, 20
 
 
 class Contestant(NamedTuple):
-    """`call` answers once; `agrees` says that it iterates our map, so that the answers must be equal."""
+    """`call` answers once; `agrees` says that it iterates our map, so that the answers must be equal.
+
+    A slow one (tenths of seconds a call) takes part in the first `rounds` rounds only, the others in all of them.
+    """
 
     call: Callable[[], Answer]
     agrees: bool = False
+    rounds: int | None = None
 
 
 class Case(NamedTuple):
     title: str
     contestants: dict[str, Contestant]
-    error: Callable[[Answer], float]  # against the exact answer
+    error: Callable[[Answer], exact.Error]  # against the exact answer
     error_of: str
+
+
+def invite(
+    contestants: dict[str, Contestant], peers: dict[str, Callable], *data: Any, rounds: int | None = None
+) -> None:
+    """Add the peers whose library is installed, each given the data."""
+    for name, make in peers.items():
+        try:
+            contestants[name] = Contestant(make(*data), rounds=rounds)
+        except ImportError as error:
+            print(f"  {name} is left out: {error}")
 
 
 def damped(model: Callable, **options: Any) -> ngmp.Program:
@@ -77,8 +94,21 @@ def poisson(dtype: Any, k: int) -> Case:
     if c_program is not None and dtype == np.float64:
         counted, mask = np.asarray(y), np.asarray(seen)
         contestants["C"] = Contestant(lambda: named(c_program(counted, mask, 0.1, ALPHA, SWEEPS)), True)
+    invite(contestants, POISSON_SMOOTHERS, y, sigma2)
     truth = exact.poisson_chain(np.asarray(y, float), 0.1)
     return Case(f"Poisson chain, K = {k}, {SWEEPS} sweeps", contestants, truth.error, exact.MOMENTS)
+
+
+def short_poisson(dtype: Any, k: int, quick: bool) -> Case:
+    """Short enough for general methods; ours and the peers run until they are done, not a number of sweeps."""
+    y, sigma2 = jnp.asarray(counts(k), dtype), jnp.asarray(0.1, dtype)
+    program = ngmp.compile(ngmp_models.poisson_chain)
+    contestants = {"ours": Contestant(lambda: {"q": program(y=y, sigma2=sigma2)["z"]})}
+    invite(contestants, POISSON_SMOOTHERS, y, sigma2)
+    if not quick:
+        invite(contestants, POISSON_GENERAL, y, sigma2, rounds=3)
+    truth = exact.poisson_chain(np.asarray(y, float), 0.1)
+    return Case(f"Poisson chain, K = {k}", contestants, truth.error, exact.MOMENTS)
 
 
 def poisson_masks(dtype: Any, k: int, masks: int) -> Case:
@@ -91,7 +121,7 @@ def poisson_masks(dtype: Any, k: int, masks: int) -> Case:
         return {"q": post["z"], "free_energy": post.free_energy}
 
     def by_hand(mask: Any) -> Answer:
-        found = hand_poisson_chain(y, mask, sigma2, ALPHA, SWEEPS)
+        found = hand_poisson_chain(y, mask, sigma2, ALPHA, SWEEPS, unroll=1)
         return dict(zip(("mean", "variance", "free_energy"), found, strict=True))
 
     ours, hand = jax.jit(jax.vmap(one)), jax.jit(jax.vmap(by_hand))
@@ -134,12 +164,7 @@ def linear_gaussian(dtype: Any, d: int, k: int) -> Case:
         return dict(zip(("mean", "variance", "free_energy"), hand_vector_chain(**given), strict=True))
 
     contestants = {"ours": Contestant(ours, True), "hand-lowered scan": Contestant(hand, True)}
-    try:
-        import speed_peers
-
-        contestants["dynamax"] = Contestant(speed_peers.linear_gaussian(**given))
-    except ImportError as error:
-        print(f"dynamax is left out: {error}")
+    invite(contestants, LINEAR_SMOOTHERS, *given.values())
     truth = exact.linear_gaussian(*(np.asarray(v, float) for v in (np.stack(path), A, Q, C, R, P0)))
     return Case(f"linear Gaussian chain, d = {d}, K = {k}", contestants, truth.error, exact.MOMENTS)
 
@@ -166,37 +191,43 @@ def hidden_markov(dtype: Any, states: int, k: int) -> Case:
         return dict(zip(("probs", "free_energy"), hand_hmm(y, **tables), strict=True))
 
     contestants = {"ours": Contestant(ours, True), "hand-lowered scan": Contestant(hand, True)}
-    try:
-        import speed_peers
-
-        contestants["dynamax"] = Contestant(speed_peers.hidden_markov(y, **tables))
-    except ImportError as error:
-        print(f"dynamax is left out: {error}")
+    invite(contestants, MARKOV_SMOOTHERS, y, *tables.values())
     truth = exact.hidden_markov(np.array(path), initial, transition, emission)
-    return Case(
-        f"hidden Markov model, {states} states, K = {k}", contestants, truth.error, "largest error of a probability"
-    )
+    return Case(f"hidden Markov model, {states} states, K = {k}", contestants, truth.error, "of probabilities")
 
 
-def mean_precision(dtype: Any, n: int) -> Case:
+def mean_precision(dtype: Any, n: int, quick: bool = True) -> Case:
     y = jnp.asarray(np.random.default_rng(0).normal(1.5, 0.7, n), dtype)
     program = damped(ngmp_models.mean_precision)
 
-    def ours() -> Answer:
-        post = program(y=y)
-        return {"x": post["x"], "tau": post["tau"]}
-
     def hand() -> Answer:
-        return dict(
-            zip(("mean", "variance", "concentration", "rate"), hand_mean_precision(y, ALPHA, SWEEPS), strict=True)
-        )
+        found = hand_mean_precision(y, ALPHA, SWEEPS)
+        return dict(zip(("mean", "variance", "concentration", "rate"), found, strict=True))
 
-    contestants = {"ours": Contestant(ours, True), "hand-lowered": Contestant(hand, True)}
+    contestants = {"ours": Contestant(lambda: _x_and_tau(program, y), True), "hand-lowered": Contestant(hand, True)}
+    if not quick:
+        invite(contestants, {"NumPyro, SVI, AutoNormal": general.numpyro_mean_precision}, y, rounds=3)
     truth = exact.mean_precision(np.asarray(y, float))
     return Case(f"mean and precision, N = {n}, {SWEEPS} sweeps", contestants, truth.error, exact.MOMENTS)
 
 
-def heteroscedastic(dtype: Any, n: int, d: int, e: int) -> Case:
+def mean_field(dtype: Any, n: int) -> Case:
+    """The same by VMP, q(x) q(tau), to convergence."""
+    y = jnp.asarray(np.random.default_rng(0).normal(1.5, 0.7, n), dtype)
+    program = ngmp.compile(ngmp_models.mean_precision, method=ngmp.VMP())
+    contestants = {"ours": Contestant(lambda: _x_and_tau(program, y))}
+    if dtype == np.float64:  # all that BayesPy knows
+        invite(contestants, {"BayesPy": general.bayespy_mean_precision}, y)
+    truth = exact.mean_precision(np.asarray(y, float))
+    return Case(f"mean and precision, N = {n}, VMP", contestants, truth.error, exact.MOMENTS)
+
+
+def _x_and_tau(program: ngmp.Program, y: Any) -> Answer:
+    post = program(y=y)
+    return {"x": post["x"], "tau": post["tau"]}
+
+
+def heteroscedastic(dtype: Any, n: int, d: int, e: int, quick: bool = True) -> Case:
     rng = np.random.default_rng(0)
     phi, psi = rng.standard_normal((n, d)) / np.sqrt(d), rng.standard_normal((n, e)) / np.sqrt(e)
     v, w = 2 * rng.standard_normal(d), 1.6 * rng.standard_normal(e)
@@ -213,10 +244,42 @@ def heteroscedastic(dtype: Any, n: int, d: int, e: int) -> Case:
         return dict(zip(("v", "w", "mean", "variance"), found, strict=True))
 
     contestants = {"ours": Contestant(ours, True), "hand-lowered": Contestant(hand, True)}
-    # No exact answer in 162 dimensions: the fixed point itself, run to convergence in double precision.
-    truth = exact.fixed_point(phi, psi, y)
+    if not quick:
+        invite(
+            contestants, {"NumPyro, SVI, AutoNormal": general.numpyro_heteroscedastic}, *given.values(), c_top, rounds=3
+        )
     title = f"heteroscedastic regression, N = {n}, D = {d} + {e}, {SWEEPS} sweeps"
-    return Case(title, contestants, truth.error, "to the converged fixed point, in standard deviations of s")
+    try:
+        truth = None if quick else exact.heteroscedastic(phi, psi, y, 25.0)
+    except ImportError as error:
+        print(f"  no exact answer for {title}: {error}")
+        truth = None
+    if truth is None:
+        return Case(title, contestants, exact.fixed_point(phi, psi, y).error, "of s, to the converged fixed point")
+    return Case(title, contestants, truth.error, "of s, to 4000 draws of NUTS, known to about 0.02")
+
+
+POISSON_SMOOTHERS = {
+    "dynamax, EKF": lambda *data: smoothers.dynamax_poisson_chain(*data, "EKF"),
+    "dynamax, EKF, 2 iterations": lambda *data: smoothers.dynamax_poisson_chain(*data, "EKF", 2),
+    "dynamax, UKF": lambda *data: smoothers.dynamax_poisson_chain(*data, "UKF"),
+    "cuthbert, moments": smoothers.cuthbert_poisson_moments,
+    "cuthbert, Taylor, 5 passes": lambda *data: smoothers.cuthbert_poisson_taylor(*data, 5),
+}
+POISSON_GENERAL = {
+    "NumPyro, SVI, AutoNormal": lambda *data: general.numpyro_poisson_svi(*data, "AutoNormal"),
+    "NumPyro, SVI, AutoMultivariateNormal": lambda *data: general.numpyro_poisson_svi(*data, "AutoMultivariateNormal"),
+    "NumPyro, NUTS": general.numpyro_poisson_nuts,
+    "BlackJAX, NUTS": general.blackjax_poisson_nuts,
+}
+LINEAR_SMOOTHERS = {
+    "dynamax": smoothers.dynamax_linear_gaussian,
+    "cuthbert": smoothers.cuthbert_linear_gaussian,
+}
+MARKOV_SMOOTHERS = {
+    "dynamax": smoothers.dynamax_hidden_markov,
+    "cuthbert": smoothers.cuthbert_hidden_markov,
+}
 
 
 def cases(dtype: Any, quick: bool) -> list[Callable[[], Case]]:
@@ -225,10 +288,12 @@ def cases(dtype: Any, quick: bool) -> list[Callable[[], Case]]:
     return [
         lambda: poisson(dtype, 3288),
         lambda: poisson_masks(dtype, 3288, 20),
+        lambda: short_poisson(dtype, 200, quick),
         lambda: linear_gaussian(dtype, 2, k),
         lambda: linear_gaussian(dtype, 6, k),
         lambda: hidden_markov(dtype, 4, k),
         lambda: hidden_markov(dtype, 32, k),
-        lambda: mean_precision(dtype, 512),
-        lambda: heteroscedastic(dtype, 400, 129, 33),
+        lambda: mean_precision(dtype, 512, quick),
+        lambda: mean_field(dtype, 512),
+        lambda: heteroscedastic(dtype, 400, 129, 33, quick),
     ]

@@ -13,6 +13,7 @@ def load():
     """The C program as a function like `poisson_chain.poisson_chain`, in double precision; None without a compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
+        print("  C is left out: no compiler (cc, gcc, clang) was found")
         return None
     library = Path(tempfile.mkdtemp()) / "poisson_chain.so"
     source = Path(__file__).parent / "poisson_chain.c"

@@ -31,12 +31,14 @@ def _scale_mixture(r, m, v, points=32):
     u = jax.nn.softplus(target)
     for _ in range(3):
         u = u * (1 + target - jnp.log(u)) / (1 + u)
-    x, w = np.polynomial.hermite.hermgauss(points)
-    x, log_w = (jnp.asarray(c[:, None, None], r.dtype) for c in (x, np.log(w) + x * x))
-    width = jnp.sqrt(2 * v / (1 + u))
-    d = 0.5 * v - u + width * x
-    log_f = 0.5 * (m + d) - 0.5 * r * r * jnp.exp(m + d) - 0.5 * d * d / v
-    return jax.nn.logsumexp(log_w + log_f, axis=0) + jnp.log(width)
+    width, mode = jnp.sqrt(2 * v / (1 + u)), 0.5 * v - u
+    k = 0.5 * r * r * jnp.exp(m + mode)
+    total = jnp.zeros_like(width)
+    # Relative to the mode, so that no largest value has to be found; node by node, so that no (points, Q, n) array is.
+    for x, w in zip(*np.polynomial.hermite.hermgauss(points), strict=True):
+        t = width * x
+        total += jnp.exp(np.log(w) + x * x + 0.5 * t - k * (jnp.exp(t) - 1) - (mode * t + 0.5 * t * t) / v)
+    return jnp.log(total * width) + 0.5 * (m + mode) - k - 0.5 * mode**2 / v
 
 
 @partial(jax.jit, static_argnames=("sweeps",))

@@ -11,16 +11,15 @@ def hmm(y, initial, transition, emission):
 
     def forward(past, seen):
         joint = (past @ transition) * seen
-        norm = jnp.sum(joint)
-        return joint / norm, (joint / norm, norm)
+        scale = 1 / jnp.sum(joint)
+        return scale * joint, (scale * joint, scale)
 
-    _, (filtered, norms) = jax.lax.scan(forward, initial, likelihood)
+    _, (filtered, scale) = jax.lax.scan(forward, initial, likelihood)
 
-    def backward(future, step):
-        seen, norm = step
-        now = transition @ (seen * future) / norm
+    def backward(future, seen):
+        now = transition @ (seen * future)
         return now, now
 
     one = jnp.ones_like(initial)
-    _, smooth = jax.lax.scan(backward, one, (likelihood[1:], norms[1:]), reverse=True)
-    return filtered * jnp.concatenate([smooth, one[None]]), -jnp.sum(jnp.log(norms))
+    _, smooth = jax.lax.scan(backward, one, (scale[:, None] * likelihood)[1:], reverse=True)
+    return filtered * jnp.concatenate([smooth, one[None]]), jnp.sum(jnp.log(scale))

@@ -7,8 +7,9 @@ static void smooth(long n, double q, const double *h, const double *lam, double 
     double mean = 0.0, var = 10.0, total = 0.0;
     for (long k = 0; k < n; k++) {
         double vp = var + q, mp = mean;
-        var = vp / (1.0 + vp * lam[k]);
-        mean = var * (mp / vp + h[k]);
+        double gain = 1.0 / (1.0 + vp * lam[k]);
+        var = gain * vp;
+        mean = gain * (mp + vp * h[k]);
         mf[k] = mean;
         vf[k] = var;
         if (log_z) total += 0.5 * (mean * mean / var - mp * mp / vp + log(var / vp));

@@ -12,49 +12,54 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 
-def _smooth(h, precision, sigma2):
-    """Means and variances of the smoother, and the log-integral of the chain with its sites."""
+def _smooth(h, precision, sigma2, unroll):
+    """Means and variances of the smoother, and of the filter."""
 
     def forward(carry, site):
         m, v = carry
         h, precision = site
-        v_pred = v + sigma2
-        v = 1.0 / (1.0 / v_pred + precision)
-        mean = v * (m / v_pred + h)
-        log_z = 0.5 * (mean * mean / v - m * m / v_pred + jnp.log(v / v_pred))
-        return (mean, v), (mean, v, m, v_pred, log_z)
+        v = v + sigma2
+        gain = 1.0 / (1.0 + v * precision)
+        state = gain * (m + v * h), gain * v
+        return state, state
 
     start = jnp.zeros((), h.dtype), jnp.full((), 10.0, h.dtype)
-    end, (mean, v, mean_pred, v_pred, log_z) = jax.lax.scan(forward, start, (h, precision))
+    end, filtered = jax.lax.scan(forward, start, (h, precision), unroll=unroll)
 
     def backward(carry, step):
         m, v = carry
-        mean, own, mean_pred, v_pred = step
+        mean, own = step
+        v_pred = own + sigma2
         gain = own / v_pred
-        state = mean + gain * (m - mean_pred), own + gain * gain * (v - v_pred)
+        state = mean + gain * (m - mean), own + gain * gain * (v - v_pred)
         return state, state
 
-    steps = mean[:-1], v[:-1], mean_pred[1:], v_pred[1:]
-    _, (ms, vs) = jax.lax.scan(backward, end, steps, reverse=True)
-    return jnp.append(ms, end[0]), jnp.append(vs, end[1]), jnp.sum(log_z)
+    steps = jax.tree.map(lambda x: x[:-1], filtered)
+    _, smoothed = jax.lax.scan(backward, end, steps, reverse=True, unroll=unroll)
+    return jax.tree.map(jnp.append, smoothed, end), filtered
 
 
-@partial(jax.jit, static_argnames=("sweeps",))
-def poisson_chain(y, mask, sigma2, alpha, sweeps):
-    """Marginal means and variances (K,) and the free energy after a number of damped sweeps."""
+@partial(jax.jit, static_argnames=("sweeps", "unroll"))
+def poisson_chain(y, mask, sigma2, alpha, sweeps, unroll=4):
+    """Marginal means and variances (K,) and the free energy after a number of damped sweeps.
+
+    Unrolling the scans by four is best for one chain, none for a `vmap`.
+    """
 
     def target(m, v):
         rho = jnp.exp(m + 0.5 * v)
         return jnp.where(mask, y + (m - 1.0) * rho, 0.0), jnp.where(mask, rho, 0.0)
 
     def sweep(_, sites):
-        m, v, _ = _smooth(*sites, sigma2)
+        (m, v), _ = _smooth(*sites, sigma2, unroll)
         return jax.tree.map(lambda old, new: old + alpha * (new - old), sites, target(m, v))
 
     rate = y + 0.5
     first = target(jnp.log(rate), jnp.minimum(1.0 / rate, 1.0))
     h, precision = jax.lax.fori_loop(0, sweeps, sweep, first)
-    m, v, log_z = _smooth(h, precision, sigma2)
+    (m, v), (mean, own) = _smooth(h, precision, sigma2, unroll)
+    mean_pred, v_pred = jnp.append(0.0, mean[:-1]), jnp.append(10.0, own[:-1]) + sigma2
+    log_z = 0.5 * jnp.sum(mean**2 / own - mean_pred**2 / v_pred + jnp.log(own / v_pred))
     expected = y * m - jnp.exp(m + 0.5 * v) - gammaln(y + 1.0)
     spent = h * m - 0.5 * precision * (v + m * m)
     return m, v, -log_z - jnp.sum(jnp.where(mask, expected - spent, 0.0))

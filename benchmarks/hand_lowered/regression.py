@@ -13,12 +13,17 @@ def hermite(n, dtype):
 
 
 def slopes(w, values, x1, x2):
-    """Coefficients of x1 and x2 in the regression of values (Q, n) on (1, x1, x2) with weights w, (Q, n) or (Q, 1)."""
-    y, x1, x2 = (x - jnp.sum(w * x, 0) for x in (values, x1, x2))
-    norm = jnp.sum(w * x1**2, 0)
-    other = x2 - jnp.sum(w * x1 * x2, 0) / norm * x1
-    second = jnp.sum(w * other * y, 0) / jnp.sum(w * other**2, 0)
-    return jnp.sum(w * x1 * (y - second * x2), 0) / norm, second
+    """Coefficients of x1 and x2 in the regression of values (Q, n) on (1, x1, x2), all (Q, 1), with weights w (Q, 1).
+
+    They are linear in the values, the same function for every column: one product of matrices.
+    """
+    x1, x2 = (x - jnp.sum(w * x) for x in (x1, x2))
+    norm, cross = jnp.sum(w * x1**2), jnp.sum(w * x1 * x2)
+    other = x2 - cross / norm * x1
+    second = w * other / jnp.sum(w * other**2)
+    first = w * x1 / norm - cross / norm * second
+    out = jnp.hstack([first, second]).T @ values
+    return out[0], out[1]
 
 
 def gaussian_projection(mean, variance, values_at, points=32):
