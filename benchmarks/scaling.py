@@ -17,7 +17,10 @@ other jobs on the machine lengthen time on the wall.
 
 import os
 
-os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+from speed import ONE_THREAD, one_processor
+
+os.environ["XLA_FLAGS"] = ONE_THREAD
+one_processor()
 
 import argparse  # noqa: E402
 import statistics  # noqa: E402

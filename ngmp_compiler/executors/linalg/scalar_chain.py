@@ -95,16 +95,14 @@ def _scan(chain: Chain) -> _Solved:
     and backwards $x_k | x_{k+1} \\sim N((g_k + l_k a_k b_k x_{k+1}) / s_k, 1 / s_k)$; the last pivot is $p_{T-1}$.
     """
 
-    def forward(carry, step):
-        p, g = carry
-        unary, linear, ahead, behind, coupling = step
-        inverse = 1.0 / (p + behind)  # one division per step: it is the longest part of the recursion
-        return (unary + ahead * (p * inverse), linear + coupling * (g * inverse)), (inverse, g)
+    # The last variable has a link of zeros, so that no array is cut or put together in between.
+    ahead, behind, coupling = (jnp.append(x, jnp.zeros(1, x.dtype)) for x in chain[2:])
 
-    start = chain.unary[0], chain.linear[0]
-    (p, g), (inverse, shift) = jax.lax.scan(forward, start, (chain.unary[1:], chain.linear[1:], *chain[2:]), unroll=2)
-    inverse, shift = jnp.append(inverse, 1.0 / p), jnp.append(shift, g)
-    centre, gain = shift * inverse, chain.coupling * inverse[:-1]
+    def forward(carry, step):
+        unary, linear, ahead, behind, coupling = step
+        p, g = unary + carry[0], linear + carry[1]
+        inverse = 1.0 / (p + behind)  # one division per step: it is the longest part of the recursion
+        return (ahead * (p * inverse), coupling * (g * inverse)), (inverse, g)
 
     def backward(carry, step):
         mean, variance = carry
@@ -112,7 +110,9 @@ def _scan(chain: Chain) -> _Solved:
         state = centre + gain * mean, inverse + gain * (gain * variance)
         return state, state
 
-    end = centre[-1], inverse[-1]
-    _, (mean, variance) = jax.lax.scan(backward, end, (centre[:-1], gain, inverse[:-1]), reverse=True, unroll=2)
-    mean, variance = jnp.append(mean, end[0]), jnp.append(variance, end[1])
-    return _Solved(Moments(mean, variance, gain * variance[1:]), inverse, jnp.sum(shift * centre))
+    zero = jnp.zeros((), chain.unary.dtype)
+    steps = chain.unary, chain.linear, ahead, behind, coupling
+    _, (inverse, shift) = jax.lax.scan(forward, (zero, zero), steps, unroll=2)
+    centre, gain = shift * inverse, coupling * inverse
+    _, (mean, variance) = jax.lax.scan(backward, (zero, zero), (centre, gain, inverse), reverse=True, unroll=2)
+    return _Solved(Moments(mean, variance, gain[:-1] * variance[1:]), inverse, jnp.sum(shift * centre))
