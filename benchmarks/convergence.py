@@ -53,7 +53,7 @@ def hierarchy(levels: int, seed: int, n: int = 40, d: int = 8) -> dict[str, Any]
     keys = jax.random.split(jax.random.key(0), levels + 1)
     maps = [ngmp_models.fourier_map(k, 1, d - 1, kernel=ngmp_models.matern32) for k in keys]
     means = tuple(jnp.zeros(d).at[-1].set(1.0 if level == 0 else np.log(25.0)) for level in range(levels))
-    features = tuple(ngmp_models.fourier_features(m, x, constant=True) for m in maps)
+    features = tuple(ngmp_models.fourier_features(m, jnp.asarray(x), constant=True) for m in maps)
     return {"features": features, "y": jnp.asarray(y), "w_mean": means, "w_variance": 0.16}
 
 

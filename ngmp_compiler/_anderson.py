@@ -55,11 +55,14 @@ def anderson(memory: int = 5) -> optax.GradientTransformation:
     nor before two differences are there. If the residual has more than doubled in a sweep, or a proposal was refused,
     all points before are forgotten.
 
-    It keeps 2 `memory` arrays of the size of the leaves, besides the rates, where `adaptive` keeps one.
+    In a schedule of several blocks only the last one mixes.
+
+    It keeps 2 `memory` arrays of the size of the leaves, besides the rates, where `adaptive` keeps one, and reads them
+    all in a sweep. Where a sweep itself is only a few passes over the leaves, as for a chain of counts, that costs as
+    much as the sweep, so this is not the default; where convergence is slow or factors need quadrature, it pays.
 
     Args:
-        memory: how many points before the current one are used; at least 1. Three is enough for most; a map with
-            several slow directions may gain from five.
+        memory: how many points before the current one are used; at least 1.
     """
     if isinstance(memory, bool) or not isinstance(memory, int | np.integer):
         raise TypeError(f"anderson(memory={memory!r}): give a whole number of points, such as 5")
@@ -84,12 +87,14 @@ def anderson(memory: int = 5) -> optax.GradientTransformation:
         size = sum((w * _square(updates[k]) for k, w in weight.items()), jnp.zeros_like(state.size))
         sound = _is_local(params, updates) & ~(size > _GROWTH**2 * state.size)
         points, residuals = (
-            jax.tree.map(lambda x, old: jnp.concatenate([x[None], old]), *pair)
+            jax.tree.map(lambda x, old: jnp.concatenate([x[None], old[:-1]]), *pair)
             for pair in ((params, state.points), (updates, state.residuals))
         )
 
         def mixed() -> Any:
-            moves, changes = (jax.tree.map(lambda x: x[:-1] - x[1:], h) for h in (points, residuals))
+            # Each point is where the one before it was: the history minus the old one is all differences.
+            moves = jax.tree.map(jnp.subtract, points, state.points)
+            changes = jax.tree.map(jnp.subtract, residuals, state.residuals)
             mix = _weights(weight, updates, changes, jnp.arange(memory) < state.count)
             jump, known = (jax.tree.map(lambda x: jnp.tensordot(mix, x, 1), d) for d in (moves, changes))
             return _each(lambda j, g, k, a: -(j + (g - k) * a), jump, updates, known, rate)
@@ -97,8 +102,7 @@ def anderson(memory: int = 5) -> optax.GradientTransformation:
         ready = state.mixes & sound & (state.count >= min(2, memory))
         steps = jax.lax.cond(ready, mixed, lambda: _each(lambda g, a: -(g * a), updates, rate))
         count = jnp.minimum(jnp.where(sound, state.count, 0) + 1, memory)
-        kept = (jax.tree.map(lambda x: x[:-1], h) for h in (points, residuals))
-        return steps, AndersonState(rate, *kept, count, size, state.mixes)
+        return steps, AndersonState(rate, points, residuals, count, size, state.mixes)
 
     return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
 
@@ -109,7 +113,8 @@ def _each(function: Any, *trees: Any) -> Any:
 
 def _square(eta: AbstractFamily) -> Float[Array, ""]:
     """The squared Euclidean norm over all elements of a leaf."""
-    return sum(jnp.vdot(x, x) for x in eta.natural)
+    squares = [jnp.vdot(x, x) for x in eta.natural]
+    return sum(squares[1:], squares[0])
 
 
 def _is_local(params: Any, gradient: Any) -> Bool[Array, ""]:
