@@ -59,7 +59,7 @@ def anderson(memory: int = 5) -> optax.GradientTransformation:
 
     It keeps 2 `memory` arrays of the size of the leaves, besides the rates, where `adaptive` keeps one, and reads them
     all in a sweep. Where a sweep itself is only a few passes over the leaves, as for a chain of counts, that costs as
-    much as the sweep, so this is not the default; where convergence is slow or factors need quadrature, it pays.
+    much as the sweep, so this is not the default; where convergence is slow, as in hierarchies, it pays.
 
     Args:
         memory: how many points before the current one are used; at least 1.
