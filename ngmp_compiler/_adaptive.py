@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ngmp_kernels.families import AbstractFamily
 
@@ -26,6 +26,42 @@ def _is_family(x: Any) -> bool:
     return isinstance(x, AbstractFamily)
 
 
+def secant_rate(
+    gradient: AbstractFamily, last: AbstractFamily, moved: AbstractFamily, rate: Array, eta: AbstractFamily,
+    least: float = 0.02, cut: float = 0.5, grow: float = 1.3,
+) -> Float[Array, "*b"]:  # fmt: skip
+    """The best rate `<d, d> / <d, g - h>` of every element of a leaf, for gradients g and h before and a move d.
+
+    It is reached by factors between `cut` and `grow` a sweep, and stays in [least, 1]. An element that has not moved
+    keeps its rate.
+    """
+    overlap, square = jnp.zeros_like(rate), jnp.zeros_like(rate)
+    for g, h, d, scale in zip(*map(jax.tree.leaves, (gradient, last, moved)), scales(eta, gradient, last), strict=True):
+        event = tuple(range(rate.ndim, g.ndim))
+        d = d / scale
+        overlap += jnp.sum(d * ((g - h) / scale), event)
+        square += jnp.sum(d * d, event)
+    known = square > 0
+    # Under damping alone, d = -rate h, this is 1 - rho with rho = <g, h> / <h, h>.
+    lag = rate * overlap / jnp.where(known, square, 1)
+    factor = jnp.clip(1 / jnp.maximum(lag, 0.1), cut, grow)
+    return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
+
+
+def scales(eta: AbstractFamily, *gradients: AbstractFamily) -> list[Array]:
+    """What makes the coordinates of a leaf comparable: the sizes of the parameters and of what is added to them.
+
+    A floor keeps the rounding noise of a coordinate that is zero from drowning the others.
+    """
+    batch = eta.batch_shape
+    floor = sum(1e-4 * jnp.abs(x).reshape(*batch, -1).sum(-1) for x in eta.natural)
+    found = []
+    for x, *rest in zip(*(jax.tree.leaves(t) for t in (eta, *gradients)), strict=True):
+        least = jnp.asarray(floor).reshape(*batch, *(1,) * (x.ndim - len(batch))) + jnp.finfo(x.dtype).tiny
+        found.append(sum(map(jnp.abs, rest), jnp.abs(x)) + least)
+    return found
+
+
 def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.GradientTransformation:
     """The default solver: damping with a rate for every leaf, set by a secant through its last two residuals.
 
@@ -41,23 +77,7 @@ def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.
         return AdaptiveState(rate, jax.tree.map(jnp.zeros_like, params))
 
     def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
-        overlap, square = jnp.zeros_like(rate), jnp.zeros_like(rate)
-        floor = jnp.zeros_like(rate)
-        for x in jax.tree.leaves(eta):
-            floor += 1e-4 * jnp.abs(x).reshape(*rate.shape, -1).sum(-1)
-        for g, h, x in zip(*(jax.tree.leaves(t) for t in (gradient, last, eta)), strict=True):
-            # Residuals relative to the size of the parameter make the coordinates of a leaf comparable; the floor
-            # keeps the rounding noise of one that is zero from drowning the other.
-            least_scale = floor.reshape(*rate.shape, *(1,) * (x.ndim - rate.ndim)) + jnp.finfo(x.dtype).tiny
-            scale = jnp.abs(x) + jnp.abs(g) + jnp.abs(h) + least_scale
-            g, h = g / scale, h / scale
-            event = tuple(range(rate.ndim, g.ndim))
-            overlap += jnp.sum(g * h, event)
-            square += jnp.sum(h * h, event)
-        known = square > 0
-        rho = overlap / jnp.where(known, square, 1)
-        factor = jnp.clip(1 / jnp.maximum(1 - rho, 0.1), cut, grow)
-        return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
+        return secant_rate(gradient, last, -(last * rate), rate, eta, least, cut, grow)
 
     def update(updates: Any, state: AdaptiveState, params: Any = None) -> tuple[Any, AdaptiveState]:
         rate = jax.tree.map(new_rate, updates, state.last, state.rate, params, is_leaf=_is_family)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ngmp_kernels.families import AbstractFamily
 
 from ._adaptive import AdaptiveState
+from ._anderson import AndersonState
 from ._core import Leaves
 from ._emit import Map
 
@@ -45,11 +46,11 @@ class State(eqx.Module):
         return jnp.max(self.residuals)
 
 
-def residual_norm(target: Leaves, leaves: Leaves) -> Float[Array, ""]:
+def residual_norm(leaves: Leaves, gradient: Leaves) -> Float[Array, ""]:
     """`max` over leaves of `|eta* - eta| / |eta*|` (Euclidean over the factors of a group)."""
     worst = jnp.zeros(())
-    for key, eta in target.items():
-        gap, size = _norm(eta - leaves[key]), _norm(eta)
+    for key, eta in leaves.items():
+        gap, size = _norm(gradient[key]), _norm(eta - gradient[key])
         worst = jnp.maximum(worst, gap / (size + jnp.finfo(size.dtype).tiny))
     return worst
 
@@ -63,8 +64,8 @@ class Solver:
     """The guarded iteration over the blocks of a schedule; one block of everything is the Jacobi schedule.
 
     `optax` transformations see `eta - eta*` as the gradient. A proposal at which a marginal is improper or a target is
-    not finite is not accepted: the step is cut to a quarter, momentum is dropped, adaptive rates are halved, and the
-    sweep counts.
+    not finite is not accepted: the step is cut to a quarter, momentum and history are dropped, adaptive rates are
+    halved, and the sweep counts.
     """
 
     def __init__(
@@ -75,7 +76,10 @@ class Solver:
         self.blocks: list[list[str]] = blocks  # keys of the leaves, in the order of a sweep
 
     def init(self, leaves: Leaves) -> State:
-        memory = tuple(self.transformation.init(_pick(leaves, keys)) for keys in self.blocks)
+        # Secants of several blocks would chase each other: the last one mixes, and the others are a part of its map.
+        *first, last = (self.transformation.init(_pick(leaves, keys)) for keys in self.blocks)
+        damped = jax.tree.map(lambda s: s.damped() if _has_secants(s) else s, first, is_leaf=_has_secants)
+        memory = (*damped, last)
         residuals = jnp.full(len(self.blocks), jnp.inf, self.map.plan.dtype)
         return State(leaves, jax.tree.map(jnp.zeros_like, leaves), memory, residuals, jnp.asarray(0), jnp.asarray(0))
 
@@ -96,12 +100,12 @@ class Solver:
         zeros = jax.tree.map(jnp.zeros_like, state.leaves)
         accepted = State(
             trial, {**zeros, **step}, _put(state.memory, block, memory),
-            state.residuals.at[block].set(residual_norm(target, own).astype(state.residuals.dtype)),
+            state.residuals.at[block].set(residual_norm(own, gradient).astype(state.residuals.dtype)),
             state.sweeps, jnp.zeros_like(state.shrinks),
         )  # fmt: skip
         fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
-        cautious = jax.tree.map(lambda old, new: old.refused() if _is_adaptive(old) else new, state.memory, fresh,
-                                is_leaf=_is_adaptive)  # fmt: skip
+        cautious = jax.tree.map(lambda old, new: old.refused() if _has_rates(old) else new, state.memory, fresh,
+                                is_leaf=_has_rates)  # fmt: skip
         refused = State(
             state.leaves, jax.tree.map(lambda s: _SHRINK * s, state.step), cautious, state.residuals,
             state.sweeps, state.shrinks + 1,
@@ -123,8 +127,12 @@ class Solver:
         return jnp.where(state.residual <= self.tol, CONVERGED, stuck)
 
 
-def _is_adaptive(x: Any) -> bool:
-    return isinstance(x, AdaptiveState)
+def _has_rates(x: Any) -> bool:
+    return isinstance(x, AdaptiveState | AndersonState)
+
+
+def _has_secants(x: Any) -> bool:
+    return isinstance(x, AndersonState)
 
 
 def _pick(leaves: Leaves, keys: list[str]) -> Leaves:
