@@ -28,6 +28,7 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
+from ._chunks import by_chunks
 from ._core import Core, CoreResult, Leaves, masked
 from ._initial import Given, at_interface, guesses
 from ._rules import select
@@ -65,6 +66,15 @@ class Map:
             return {}
         return {"rests": tuple(result.cavities.get(group.key(j)) for j in range(len(group.edges)))}
 
+    def _target(self, group: FactorGroup, j: int, marginals: Any, own: Any, rests: dict[str, Any]) -> Any:
+        """The target of an interface by the rule of its factors, and where it exists."""
+        rule = self.rules[group.name]
+
+        def target(factor: Any, marginals: Any, own: Any, rests: Any) -> tuple[AbstractFamily, Array]:
+            return rule.target(factor, j, marginals, own, **rests)
+
+        return by_chunks(target, group.n, group.factor, marginals, own, rests)
+
     def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None) -> Evaluation:
         """One run of the core and one target for every interface (or for the ones in `keys`)."""
         result = self.core.run(leaves)
@@ -72,14 +82,13 @@ class Map:
         usable = result.proper
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
-            rule = self.rules[group.name]
             rests = self._rests(group, result)
             fine = jnp.ones(group.n, bool)  # one reduction for all of a group: they cost more than what they reduce
             for j, q in enumerate(marginals):
                 fine &= q.is_proper()
                 if keys is not None and group.key(j) not in keys:
                     continue
-                eta, exists = rule.target(group.factor, j, marginals, own, **rests)
+                eta, exists = self._target(group, j, marginals, own, rests)
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
@@ -95,7 +104,11 @@ class Map:
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rests = self._rests(group, result)
-            total -= jnp.sum(masked(group, self.rules[group.name].evidence(group.factor, marginals, own, **rests)))
+
+            def share(factor: Any, marginals: Any, own: Any, rests: Any, rule: Any = self.rules[group.name]) -> Array:
+                return rule.evidence(factor, marginals, own, **rests)
+
+            total -= jnp.sum(masked(group, by_chunks(share, group.n, group.factor, marginals, own, rests)))
         return total
 
     def energy(self, leaves: Leaves) -> Float[Array, ""]:
@@ -128,7 +141,7 @@ class Map:
                 self.hinted[group.key(j)] = hint is not None
                 leaf = flat[j]
                 if hint is not None or told:
-                    eta, exists = self.rules[group.name].target(factor, j, start, tuple(flat))
+                    eta, exists = self._target(group, j, start, tuple(flat), {})
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)

@@ -123,8 +123,7 @@ def _lower_transition(out: Any, **given: Any) -> Lowered:
 
 def _lower_emission(out: Any, **given: Any) -> Lowered:
     log_table, z = _split_take(given)
-    one_hot = _one_hot(out, log_table.shape[-1], log_table.dtype)
-    factor = CategoricalEmission(log_table=log_table, one_hot=one_hot)  # type: ignore[call-arg]
+    factor = CategoricalEmission(log_table=log_table, outcome=jnp.asarray(out))  # type: ignore[call-arg]
     return Lowered(factor, (z[0] if len(z) == 1 else z,))
 
 

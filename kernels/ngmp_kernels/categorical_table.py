@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from .factor import AbstractConjugate, Cavities, Families
 from .families import Categorical as CategoricalFamily
@@ -48,24 +48,24 @@ class CategoricalTransition(AbstractConjugate):
 
 
 class CategoricalEmission(AbstractConjugate):
-    """`f(z1, z2, ...) = table[z1, z2, ..., k]` for an observed class k (one-hot): the message is a part of the table.
+    """`f(z1, z2, ...) = table[z1, z2, ..., k]` for an observed class k: the message is a part of the table.
 
     With several classes they are one joint interface, a tuple of values, and the message keeps all class axes.
     """
 
     families: ClassVar[Families] = (CategoricalFamily,)
     log_table: Float[Array, "#n *K L"]
-    one_hot: Float[Array, "#n L"]
+    outcome: Shaped[Array, " #n"]
 
     @property
     def interfaces(self) -> tuple[str, ...]:
         return (joint_name(self.log_table.ndim - 2),)
 
     def _column(self) -> Array:
-        if self.log_table.shape[0] == 1:  # a product of matrices is many times faster than a sum over columns
-            return jnp.tensordot(self.one_hot, self.log_table[0], [[1], [-1]], precision="highest")
-        axes = (slice(None), *(None,) * (self.log_table.ndim - 2))
-        return jnp.sum(self.log_table * self.one_hot[axes], -1)
+        index = jnp.clip(self.outcome, 0, self.log_table.shape[-1] - 1).astype(jnp.int32)
+        if self.log_table.shape[0] == 1:
+            return jnp.moveaxis(self.log_table[0], -1, 0)[index]
+        return pick(self.log_table, index.reshape(-1, *(1,) * (self.log_table.ndim - 2)))
 
     def log_density(self, z: Array | tuple[Array, ...]) -> Array:
         *first, last = z if isinstance(z, tuple) else (z,)
@@ -76,7 +76,9 @@ class CategoricalEmission(AbstractConjugate):
         return CategoricalFamily(column), jnp.zeros(column.shape[:1], column.dtype)
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
-        return {**check_table(self.log_table), **check_class(self.one_hot)}
+        k, classes = self.outcome, self.log_table.shape[-1]
+        fine = (k >= 0) & (k < classes) & (k == jnp.floor(k))
+        return {**check_table(self.log_table), class_text(classes): fine}
 
     def moments(self, z: Array | tuple[Array, ...]) -> tuple[Array, Array]:
         return class_moments(entry(self.log_table, *(z if isinstance(z, tuple) else (z,))))
@@ -123,8 +125,12 @@ def check_table(log_table: Array) -> dict[str, Array]:
     return {text: jnp.all(ok, tuple(range(1, ok.ndim))) for text, ok in check_rows(log_table).items()}
 
 
+def class_text(classes: int) -> str:
+    return f"outcomes must be integers from 0 to {classes - 1}"
+
+
 def check_class(one_hot: Array) -> dict[str, Array]:
-    return {f"outcomes must be integers from 0 to {one_hot.shape[-1] - 1}": jnp.sum(one_hot, -1) == 1.0}
+    return {class_text(one_hot.shape[-1]): jnp.sum(one_hot, -1) == 1.0}
 
 
 def some_table(key: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
@@ -138,8 +144,8 @@ def _transition_case(key: Any, dtype: Any) -> Case:
 
 def _emission_case(key: Any, dtype: Any) -> Case:
     q = CategoricalFamily(some_table(key, dtype, (4, 3)))
-    one_hot = jnp.eye(2, dtype=dtype)[jnp.array([0, 1, 1, 0])]
-    factor = CategoricalEmission(log_table=some_table(key, dtype, (1, 3, 2)), one_hot=one_hot)  # type: ignore[call-arg]
+    outcome = jnp.array([0, 1, 1, 0])
+    factor = CategoricalEmission(log_table=some_table(key, dtype, (1, 3, 2)), outcome=outcome)  # type: ignore[call-arg]
     return Case(factor, (q,), (q,))
 
 

@@ -161,7 +161,7 @@ DENSITY = {
     StudentTNoise: lambda f, r: st.t(f.df, 0, f.scale).logpdf(r),
     CategoricalPrior: lambda f, k: _log_row(f.log_probs, k),
     CategoricalProbs: lambda f, p: np.log(np.sum(np.asarray(f.one_hot) * p, -1)),
-    CategoricalEmission: lambda f, z: _log_row(np.einsum("nkl,nl->nk", np.repeat(f.log_table, 4, 0), f.one_hot), z),
+    CategoricalEmission: lambda f, z: _log_row(np.stack([f.log_table[0][:, k] for k in f.outcome]), z),
     CategoricalTransition: None,  # test_transition
     LearnedTransition: lambda f, k, *rows: np.log(_cell(rows, k // f.outcomes, k % f.outcomes)),
     LearnedEmission: lambda f, k, *rows: np.log(_cell(rows, k, np.broadcast_to(f.one_hot.argmax(-1), k.shape))),
@@ -268,7 +268,7 @@ BAD = {
     StudentTNoise: {"df": [0.0, np.nan], "scale": [0.0, -1.0, np.inf]},
     CategoricalPrior: {"log_probs": [np.nan, 1.0]},
     CategoricalProbs: {"one_hot": [0.0]},
-    CategoricalEmission: {"log_table": [np.nan, 1.0], "one_hot": [0.0]},
+    CategoricalEmission: {"log_table": [np.nan, 1.0], "outcome": [-1, 2]},
     CategoricalTransition: {"log_table": [np.nan, 1.0]},
     LearnedTransition: {},
     LearnedEmission: {"one_hot": [0.0]},

@@ -113,10 +113,10 @@ def _in_probabilities(unary, link):
     _, (past, norms) = jax.lax.scan(forward, likelihood[0] / first, likelihood[1:])
     past, norms = jnp.concatenate([one[None], past]), jnp.append(first, norms)
     _, beta = jax.lax.scan(backward, one, likelihood / norms[:, None], reverse=True)
-    both = past * beta
     # Not the logarithm of the product with the likelihood, which may be too small for a number.
-    log_probs = jnp.log(both) + (unary - top) - jnp.log(jnp.sum(both * likelihood, 1, keepdims=True))
-    log_partition = jnp.sum(jnp.log(norms)) + jnp.sum(top) + (unary.shape[0] - 1) * peak
+    log_norms = jnp.log(norms)
+    log_probs = jnp.log(past * beta) + (unary - top) - log_norms[:, None]
+    log_partition = jnp.sum(log_norms) + jnp.sum(top) + (unary.shape[0] - 1) * peak
     return log_probs, log_partition, jnp.log(past), jnp.log(beta)
 
 
