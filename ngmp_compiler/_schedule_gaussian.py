@@ -238,7 +238,9 @@ def _others(parts: list[_Part], joint: Joint) -> tuple[str, ...]:
 
 def _anchored_nodes(nodes: Nodes, groups: list[FactorGroup], functionals: list, touched: list) -> np.ndarray:
     """Nodes with a precision of their own that does not come from a sum; in parts too large for a joint solution, one
-    that moves must do."""
+    that moves must do. None if there are no sums to take them out of."""
+    if all(len(t) < 3 for t in touched):
+        return np.zeros(nodes.size, bool)
     fixed, moving = np.zeros(nodes.size, bool), np.zeros(nodes.size, bool)
     for (g, _, _), t in zip(functionals, touched, strict=True):
         if len(t) == 1:
