@@ -14,10 +14,10 @@ from jax.scipy.special import gammaln, ndtr
 from jaxtyping import Array, Bool
 
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message, nested_quadrature
-from .families import Gamma, Gaussian
+from .families import AbstractFamily, Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
 from .predictive import lambert, log_precision_nodes, scale_mixture_cdf
-from .projection import Quadrature, nodes
+from .projection import Quadrature, nodes, tangent_projection
 from .special import LOG_2PI, safe_exp, student_t_log_density
 
 
@@ -42,10 +42,19 @@ class NoisePrecision(AbstractProjected):
             return lambda r: student_t_log_density(r, 2.0 * a, 0.5 * jnp.log(b / a))
         r = cavities[0]
         m, v = r.mean, r.variance
-        # 1/(v + 1/tau) = tau/(1 + v tau) and its logarithm, without dividing by a small tau.
-        return lambda tau: (
-            0.5 * (_safe_log(tau) - jnp.log1p(v * tau)) - 0.5 * LOG_2PI - 0.5 * m * m * (tau / (1.0 + v * tau))
-        )
+
+        def toward_tau(tau: Array) -> Array:
+            precision = tau / (1.0 + v * tau)  # 1/(v + 1/tau), without dividing by a small tau
+            return 0.5 * _safe_log(precision) - 0.5 * LOG_2PI - 0.5 * m * m * precision
+
+        return toward_tau
+
+    def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
+        """Toward r without the constant of Student's t, which projects to nothing: two gamma functions to a factor."""
+        if j == 1:
+            return super().project(j, marginal, cavities, rule)
+        a, b = cavities[1].concentration, cavities[1].rate
+        return tangent_projection(marginal, lambda r: -(a + 0.5) * jnp.log1p(0.5 * r * r / b), rule)
 
     def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
         """With `f^p = (2 pi)^{-p/2} tau^{p/2} e^{-p tau r^2/2}`, both integrals stay in closed form:
