@@ -118,21 +118,21 @@ def _sweep(unary, linear, link, A, B):
     (precision, shift), (*conditionals, pivots, terms) = jax.lax.scan(forward, start, along)
     if even:  # the last variable on the left is eliminated into the last one on the right
         tie = _Link(*(x[min(steps, len(x) - 1)] for x in rightward))
-        middle, (*inner, pivot, term) = _forward((precision[0], shift[0]), tie, precision[1], shift[1])
+        middle, (gain, own, width, pivot, term) = _forward((precision[0], shift[0]), tie, precision[1], shift[1])
+        inner = [(gain, own, width)]
     else:  # both lanes have arrived at the same variable, and each has counted what it has of its own
         middle = precision[0] + (precision[1] - unary[steps]), shift[0] + (shift[1] - linear[steps])
-        pivot, term = pivots[:0], terms[:0]
+        pivot, term, inner = pivots[:0], terms[:0], []
     _, spread, centre, last = eliminate(middle[0], middle[0][:, :0], middle[1])
-    found = [(centre, spread)]
-    if even:
-        state, (*_, between) = _backward(found[0], inner)
-        found = [state, *found]
+    found, between = [(centre, spread)], []
+    for conditional in inner:
+        state, (*_, covariance) = _backward(found[0], conditional)
+        found, between = [state, *found], [covariance[None]]
     ends = tuple(jnp.stack([x, y]) for x, y in zip(found[0], found[-1], strict=True))
     _, (*moments, cross) = jax.lax.scan(_backward, ends, tuple(conditionals), reverse=True)
     mean, covariance = (jnp.concatenate([x[:, 0], jnp.stack(inside), x[::-1, 1]])
                         for x, inside in zip(moments, zip(*found, strict=True), strict=True))  # fmt: skip
-    inside = [between[None]] if even else []
-    cross = jnp.concatenate([cross[:, 0], *inside, transpose(cross[::-1, 1])])
+    cross = jnp.concatenate([cross[:, 0], *between, transpose(cross[::-1, 1])])
     pivots = jnp.concatenate([x.reshape(-1) for x in (pivots, pivot, last)])
     return mean, covariance, cross, pivots, jnp.sum(terms) + jnp.sum(term) + jnp.sum(middle[1] * centre)
 
