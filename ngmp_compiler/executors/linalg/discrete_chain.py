@@ -52,10 +52,11 @@ def discrete_chain(
     else:
         reach = _REACH * float(jnp.finfo(unary.dtype).maxexp) / 1024
         mild = jnp.max(link) - jnp.min(link) < reach  # False for infinite and NaN entries
-        mild &= jnp.all(jnp.max(unary, 1) > -jnp.inf)  # otherwise no path is possible
+        top = jnp.max(unary, 1, keepdims=True)
+        mild &= jnp.all(top > -jnp.inf)  # otherwise no path is possible
         most = 4 if pairs else 2  # outputs of a condition cost, used or not
         found = jax.lax.cond(
-            mild, lambda *x: _in_probabilities(*x)[:most], lambda *x: _in_logarithms(*x)[:most], unary, link
+            mild, lambda *x: _in_probabilities(*x)[:most], lambda *x: _in_logarithms(*x[:2])[:most], unary, link, top
         )
     log_probs, log_partition, *messages = found
     pair = None
@@ -90,14 +91,14 @@ def _in_logarithms(unary, link):
     return _normalise(past + unary + beta, 1), log_partition, past, beta
 
 
-def _in_probabilities(unary, link):
-    """The same, with messages that are scaled by the forward normalisers $c_k$, as in the textbook: with
-    $f_k = e^{u_k}$ and $A = e^{l}$,
+def _in_probabilities(unary, link, top):
+    """The same, given the largest entry of every row of `unary`, with messages that are scaled by the forward
+    normalisers $c_k$, as in the textbook: with $f_k = e^{u_k}$ and $A = e^{l}$,
     $$ c_k = \\sum_i \\alpha_k f_k, \\quad \\alpha_{k+1} = A^T (\\alpha_k f_k / c_k), \\quad
        \\beta_{k-1} = A (f_k / c_k) \\beta_k. $$
     Then $\\sum_i \\alpha_k f_k \\beta_k = c_k$, so that no message leaves the reach of the table.
     """
-    top, peak = jnp.max(unary, 1, keepdims=True), jnp.max(link)
+    peak = jnp.max(link)
     likelihood, table = jnp.exp(unary - top), jnp.exp(link[0] - peak)
 
     def forward(filtered, likelihood):
