@@ -25,12 +25,27 @@ from .projection import Quadrature, expectation, nodes, tangent_projection
 _RULE = Quadrature()
 
 
-class DeterministicNode(AbstractProjected):
-    """`f(out, x) = delta(out - g(x, *constants))`, with g a function of scalars."""
+class AbstractNode(AbstractProjected):
+    """What nodes `f(out, x) = delta(out - g(x, *constants))` of scalars and of vectors share."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("out", "x")
-    families: ClassVar[Families] = (Gaussian, Gaussian)
     deterministic: ClassVar[bool] = True
+    constants: eqx.AbstractVar[tuple[Float[Array, " #n"], ...]]
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        if not self.constants:
+            return {}
+        finite = [jnp.isfinite(c) for c in self.constants]
+        return {"constants of the function must be finite": functools.reduce(jnp.logical_and, finite)}
+
+    def moments(self, out: Array, x: Array) -> tuple[Array, Array]:
+        raise ValueError("a deterministic node has no outcome to predict")
+
+
+class DeterministicNode(AbstractNode):
+    """`f(out, x) = delta(out - g(x, *constants))`, with g a function of scalars."""
+
+    families: ClassVar[Families] = (Gaussian, Gaussian)
     function: Callable[..., Array] = eqx.field(static=True)
     constants: tuple[Float[Array, " #n"], ...]
 
@@ -87,15 +102,6 @@ class DeterministicNode(AbstractProjected):
         # `out` is known through x only: it starts at g of a guess of x, since flat it would be improper.
         return Gaussian.from_mean_variance(jnp.zeros(1), jnp.ones(1)), None
 
-    def checks(self) -> dict[str, Bool[Array, " #n"]]:
-        if not self.constants:
-            return {}
-        finite = [jnp.isfinite(c) for c in self.constants]
-        return {"constants of the function must be finite": functools.reduce(jnp.logical_and, finite)}
-
-    def moments(self, out: Array, x: Array) -> tuple[Array, Array]:
-        raise ValueError("a deterministic node has no outcome to predict")
-
 
 class Deterministic(Distribution):
     """`ngmp.apply(g, x, *constants)`: the variable `g(x)`. Not in the registry: it is no density."""
@@ -129,4 +135,4 @@ class Deterministic(Distribution):
             raise ValueError(f"{name} cannot be evaluated on {len(scalars)} scalar(s): {text}") from error
         if getattr(result, "shape", None) != ():
             raise ValueError(f"{name} must return a scalar; it returns {result}")
-        return Lowered(DeterministicNode(self.function, values), (out, x))  # pyright: ignore[reportCallIssue]
+        return Lowered(DeterministicNode(function=self.function, constants=values), (out, x))  # pyright: ignore[reportCallIssue]

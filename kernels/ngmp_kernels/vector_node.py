@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from .deterministic import AbstractNode
 from .distribution import CONSTANT, GAUSSIAN, MV_GAUSSIAN, Distribution, Lowered, Signature, same_function
-from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule
+from .factor import Cavities, Families, LogMessage, Rule
 from .families import AbstractFamily, Gaussian, MvGaussian
 from .projection import Quadrature, nodes, tangent_projection
 from .quadrature import MOST_DIMENSIONS
@@ -25,11 +26,9 @@ _RULE = Quadrature()
 _REFINEMENTS = 4
 
 
-class VectorNode(AbstractProjected):
+class VectorNode(AbstractNode):
     """`f(out, x) = delta(out - g(x, *constants))`; `width` is M, or None where g is a number."""
 
-    interfaces: ClassVar[tuple[str, ...]] = ("out", "x")
-    deterministic: ClassVar[bool] = True
     families: Families = eqx.field(static=True)
     function: Callable[..., Array] = eqx.field(static=True)
     width: int | None = eqx.field(static=True)
@@ -101,15 +100,6 @@ class VectorNode(AbstractProjected):
             return Gaussian.from_mean_variance(jnp.zeros(1), jnp.ones(1)), None
         eye = jnp.eye(self.width)[None]
         return MvGaussian.from_information(jnp.zeros_like(eye[..., 0]), eye), None
-
-    def checks(self) -> dict[str, Bool[Array, " #n"]]:
-        if not self.constants:
-            return {}
-        finite = [jnp.isfinite(c) for c in self.constants]
-        return {"constants of the function must be finite": functools.reduce(jnp.logical_and, finite)}
-
-    def moments(self, out: Array, x: Array) -> tuple[Array, Array]:
-        raise ValueError("a deterministic node has no outcome to predict")
 
 
 class VectorDeterministic(Distribution):
