@@ -56,7 +56,8 @@ def scalar_chain(
 
     Returns:
         The moments. `proper` is True if every pivot of the elimination is positive (the precision matrix is positive
-        definite) and every moment finite; otherwise the other fields are meaningless.
+        definite) and every moment finite; otherwise the other fields are meaningless. It does not look at the
+        log-partition: a caller who drops that does not pay for T logarithms.
     """
     return solve_chain(unary, linear, chain_links(link, a, b), levels)
 
@@ -70,49 +71,77 @@ def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Li
         chain, odd, term = reduce(chain)
         odds.append(odd)
         terms.append(term)
-    moments, inverse, term = _scan(chain)
+    moments, inverse, term, positive = _scan(chain)
     for odd in reversed(odds):
         moments = expand(moments, odd)
-    inverses, quadratic = jnp.concatenate([inverse, *(odd.inverse for odd in odds)]), sum(terms, term)
-    fine = jnp.all(jnp.isfinite(moments.mean + moments.variance) & (inverses > 0))
+        positive &= jnp.all(jnp.isfinite(odd.centre) & (odd.inverse > 0))
     mean, variance, covariance = moments.mean[:length], moments.variance[:length], moments.covariance[: length - 1]
-    log_partition = 0.5 * (quadratic + jnp.sum(jnp.log(inverses)) + length * LOG_2PI)
-    # Not from log_partition: a caller who drops it then does not pay for T logarithms.
-    return ChainMarginals(mean, variance, covariance, log_partition, fine & jnp.isfinite(quadratic))
+    logs = sum((jnp.sum(jnp.log(odd.inverse)) for odd in odds), jnp.sum(jnp.log(inverse)))
+    log_partition = 0.5 * (sum(terms, term) + logs + length * LOG_2PI)
+    return ChainMarginals(mean, variance, covariance, log_partition, positive)
 
 
 class _Solved(NamedTuple):
-    """Moments of a chain, the inverses of all pivots, and the sum of `h^2 / s` over them."""
+    """Moments of a chain, the inverses of all pivots, the sum of `h^2 / s` over them, and whether they are proper."""
 
     moments: Moments
     inverses: Float[Array, " n"]
     quadratic: Float[Array, ""]
+    proper: Bool[Array, ""]
 
 
 def _scan(chain: Chain) -> _Solved:
-    """Eliminate one variable after the other. With $s_k = p_k + l_k b_k^2$,
+    """Eliminate one variable after the other, from both ends to the middle. From the left, with $s_k = p_k + l_k b_k^2$,
     $$ p_{k+1} = u_{k+1} + l_k a_k^2 p_k / s_k, \\qquad g_{k+1} = h_{k+1} + l_k a_k b_k g_k / s_k, $$
-    and backwards $x_k | x_{k+1} \\sim N((g_k + l_k a_k b_k x_{k+1}) / s_k, 1 / s_k)$; the last pivot is $p_{T-1}$.
+    and backwards $x_k | x_{k+1} \\sim N((g_k + l_k a_k b_k x_{k+1}) / s_k, 1 / s_k)$; from the right, a and b change places.
+
+    The two ends are the two lanes of one scan: a step waits for its division, in which another one has room.
     """
+    length = chain.unary.shape[0]
+    steps = 2 * ((length + 2) // 4)  # of each end; even, so that unrolled scans leave no remainder
+    unary, linear, *links = pad(chain, 2 * steps + 1 - length)
+    ahead, behind, coupling = links
+    middle = unary[steps], linear[steps]
+    unary, linear = _fold(unary[:steps], unary[steps + 1 :]), _fold(linear[:steps], linear[steps + 1 :])
+    onward, own = _fold(ahead[:steps], behind[steps:]), _fold(behind[:steps], ahead[steps:])
+    coupling = _fold(coupling[:steps], coupling[steps:])
 
-    # The last variable has a link of zeros, so that no array is cut or put together in between.
-    ahead, behind, coupling = (jnp.append(x, jnp.zeros(1, x.dtype)) for x in chain[2:])
+    def inward(carry, step):
+        p, g, lowest = carry
+        unary, linear, onward, own, coupling = step
+        inverse = 1.0 / ((unary + own) + p)  # one division a step, and nothing before it but a sum
+        p, g = unary + p, linear + g
+        return ((onward * p) * inverse, (coupling * inverse) * g, jnp.minimum(lowest, inverse)), (inverse, g)
 
-    def forward(carry, step):
-        unary, linear, ahead, behind, coupling = step
-        p, g = unary + carry[0], linear + carry[1]
-        inverse = 1.0 / (p + behind)  # one division per step: it is the longest part of the recursion
-        return (ahead * (p * inverse), coupling * (g * inverse)), (inverse, g)
-
-    def backward(carry, step):
+    def outward(carry, step):
         mean, variance = carry
-        centre, gain, inverse = step
-        state = centre + gain * mean, inverse + gain * (gain * variance)
+        inverse, g, coupling = step
+        gain = coupling * inverse
+        state = g * inverse + gain * mean, inverse + (gain * gain) * variance
         return state, state
 
-    zero = jnp.zeros((), chain.unary.dtype)
-    steps = chain.unary, chain.linear, ahead, behind, coupling
-    _, (inverse, shift) = jax.lax.scan(forward, (zero, zero), steps, unroll=2)
-    centre, gain = shift * inverse, coupling * inverse
-    _, (mean, variance) = jax.lax.scan(backward, (zero, zero), (centre, gain, inverse), reverse=True, unroll=2)
-    return _Solved(Moments(mean, variance, gain[:-1] * variance[1:]), inverse, jnp.sum(shift * centre))
+    zero = jnp.zeros(2, chain.unary.dtype)
+    potentials = unary, linear, onward, own, coupling
+    (p, g, lowest), (inverse, shift) = jax.lax.scan(inward, (zero, zero, zero + 1.0), potentials, unroll=2)
+    centre_inverse, centre_shift = 1.0 / (middle[0] + p[0] + p[1]), middle[1] + g[0] + g[1]
+    centre_mean = centre_shift * centre_inverse
+    start = jnp.stack([centre_mean] * 2), jnp.stack([centre_inverse] * 2)
+    ends, (mean, variance) = jax.lax.scan(outward, start, (inverse, shift, coupling), reverse=True, unroll=2)
+    # What is not finite stays so to the end of its lane: no pass over all moments is needed to find it.
+    proper = (jnp.min(lowest) > 0) & (centre_inverse > 0) & jnp.all(jnp.isfinite(ends[0] + ends[1]))
+    inner = jnp.concatenate([variance[1:], start[1][None]])[: len(variance)]  # of the neighbour nearer to the middle
+    moments = Moments(
+        _unfold(mean, centre_mean)[:length], _unfold(variance, centre_inverse)[:length],
+        _unfold(coupling * inverse * inner)[: length - 1],
+    )  # fmt: skip
+    quadratic = jnp.sum(shift * shift * inverse) + centre_shift * centre_mean
+    return _Solved(moments, jnp.append(inverse.reshape(-1), centre_inverse), quadratic, proper)
+
+
+def _fold(left: Float[Array, " n"], right: Float[Array, " n"]) -> Float[Array, "n 2"]:
+    """The two halves of a chain as lanes that both run to the middle."""
+    return jnp.stack([left, right[::-1]], 1)
+
+
+def _unfold(lanes: Float[Array, "n 2"], *middle: Float[Array, ""]) -> Float[Array, " 2n+m"]:
+    return jnp.concatenate([lanes[:, 0], *(x[None] for x in middle), lanes[::-1, 1]])
