@@ -37,11 +37,11 @@ from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 
 
 class Evaluation(NamedTuple):
-    """The map at one point: targets, the core they came from, and whether all of it is usable."""
+    """The map at one point: targets, the core they came from, and which factors have a proper marginal and target."""
 
     target: Leaves
     core: CoreResult
-    usable: Bool[Array, ""]
+    fine: dict[str, Bool[Array, " n"]]
 
 
 class Map:
@@ -79,24 +79,22 @@ class Map:
         """One run of the core and one target for every interface (or for the ones in `keys`)."""
         result = self.core.run(leaves)
         target: Leaves = {}
-        usable = result.proper
+        fine: dict[str, Bool[Array, " n"]] = {}
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rests = self._rests(group, result)
-            fine = jnp.ones(group.n, bool)  # one reduction for all of a group: they cost more than what they reduce
             for j, q in enumerate(marginals):
-                fine &= q.is_proper()
-                if keys is not None and group.key(j) not in keys:
+                key = group.key(j)
+                fine[key] = jnp.broadcast_to(q.is_proper(), (group.n,))
+                if keys is not None and key not in keys:
                     continue
                 eta, exists = self._target(group, j, marginals, own, rests)
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
-                eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
-                target[group.key(j)] = eta
+                target[key] = eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 for x in jax.tree.leaves(eta):
-                    fine &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
-            usable &= jnp.all(fine)
-        return Evaluation(target, result, usable)
+                    fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
+        return Evaluation(target, result, fine)
 
     def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
         """The Bethe free energy; see the module docstring."""

@@ -23,6 +23,7 @@ from ._errors import DataError
 from ._export import export
 from ._implicit import attach, envelope, flagged
 from ._initial import Given
+from ._lanes import without_derivatives
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
 from ._posterior import Members, Posterior, Prediction, approximations, runs, topology
@@ -86,11 +87,9 @@ class Program:
 
     def _settle(self, compiled: Compiled, start: Leaves, static: Static, inputs: tuple, seen: bool = True) -> State:
         """Run to the fixed point; the leaves have its derivatives in the inputs, data and carry."""
-        # The iteration is not differentiated; the fixed point is. All that the loop closes over is made an argument of
-        # it, so that derivatives can be stopped there without declaring the model once more.
-        begin = compiled.solver.init(jax.lax.stop_gradient(start))
-        iterate, closed_over = jax.closure_convert(compiled.solver.run, begin)
-        state = iterate(begin, *jax.lax.stop_gradient(closed_over))
+        # The iteration is not differentiated; the fixed point is.
+        alone = any(executor.alone for executor in compiled.plan.gaussian)
+        state = without_derivatives(compiled.solver.run, compiled.solver.init(start), alone)
 
         def target(leaves: Leaves, inputs: Any) -> Leaves:
             return self._build(static, *inputs, seen=seen).map.evaluate(leaves).target

@@ -213,7 +213,7 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
         terms = [(plane, at, op, _rows(c, op)) for plane, at, op, c in parts]
         links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in _merge(terms, n, dtype))
         event = expression.event_shape
-        offset = jnp.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
+        offset = np.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
         if offset.ndim == len(event):
             offset = offset[None]
         return Functional(links, offset, n, event[0] if event else None)
@@ -271,9 +271,7 @@ def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGrou
         return [Problem(group.name, None, str(error), "")]
     edges = tuple(_edge(e, group.size, sizes, dtype) for e in interfaces)
     constants = tuple(None if edge is not None else e for edge, e in zip(edges, interfaces, strict=True))
-    return FactorGroup(
-        group.name, factor, edges, constants, group.mask, group.size, group.shape, group.observed, group
-    )
+    return FactorGroup(group.name, factor, edges, constants, group.mask, group.size, group.shape, group.observed, group)
 
 
 def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:

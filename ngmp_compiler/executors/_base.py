@@ -76,6 +76,8 @@ def potential(piece: Piece, leaves: Sequence[AbstractFamily | None], shared: boo
     if not shared and eta1.shape[0] < piece.n:
         eta1, eta2 = fill(eta1, piece.n), fill(eta2, piece.n)
     precision, c = -2 * eta2, piece.offset
+    if isinstance(c, np.ndarray) and not c.any():  # known when the model is declared: there is none
+        return Potential(precision, eta1, jnp.zeros((), eta1.dtype))
     if isinstance(leaf, Gaussian):
         linear = eta1 - precision * c
         constant = eta1 * c - 0.5 * precision * c**2
@@ -120,6 +122,7 @@ class GaussianExecutor(abc.ABC):
     why: str
     cost: str
     others: tuple[str, ...] = ()  # executors that would do too
+    alone: bool = False  # whether it is faster alone than with the lanes of a `vmap`
 
     def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Any:
         """What does not change between sweeps, from the leaves that do not (the others are None).

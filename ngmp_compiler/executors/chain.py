@@ -11,10 +11,11 @@ from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
+from .._lanes import one_by_one
 from ._base import GaussianExecutor, Piece, Solution, fill, potential, scale
 from ._rows import Rows
 from ._vectors import Term, add_vectors, wide_moments
-from .linalg import Links, chain_links, information, solve_chain, vector_chain
+from .linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
 
 
 class _Link:
@@ -55,7 +56,6 @@ class _Chain(GaussianExecutor):
         marginals = {self.plane: (self.order.reshape(-1), self._family(mean, spread))}
         return Solution(log_partition, jnp.all(result.proper), marginals, functionals, (self.plane, self.order, cross))
 
-
     def _family(self, mean: Array, spread: Array) -> Gaussian | MvGaussian:
         if not self.plane.event_shape:
             return Gaussian.from_mean_variance(mean, spread)
@@ -63,8 +63,35 @@ class _Chain(GaussianExecutor):
         return MvGaussian.from_mean_covariance(mean, spread) if found is None else MvGaussian.from_information(*found)
 
 
+_LONG = 256  # variables in a chain of scalars from which on it is faster alone
+_FEW = 64  # chains that are solved one after the other: a scan over the vectors of more shares its calls among them
+
+
+def halvings(length: int) -> int:
+    """How often to halve a chain of scalars: a step of a scan is a few nanoseconds on a CPU, a launch elsewhere."""
+    return 0 if jax.default_backend() == "cpu" else max(0, length.bit_length() - 7)
+
+
+def _solve(unary: Array, linear: Array, links: Links) -> ChainMarginals:
+    return solve_chain(unary, linear, links, halvings(unary.shape[0]))
+
+
+@jax.custom_jvp
+def _solve_alone(unary: Array, linear: Array, links: Links) -> ChainMarginals:
+    return one_by_one(_solve, _FEW)(unary, linear, links)
+
+
+@_solve_alone.defjvp
+def _(primals: Any, tangents: Any) -> tuple[ChainMarginals, ChainMarginals]:
+    return jax.jvp(_solve, primals, tangents)
+
+
 class ScalarChain(_Chain):
     """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
+
+    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
+        super().__init__(plane, size, order, pieces)
+        self.alone = order.shape[1] >= _LONG
 
     def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Links | None:
         """The links, where none of them moves."""
@@ -104,7 +131,8 @@ class ScalarChain(_Chain):
             linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
             constant += k
         links = self._links(leaves) if prepared is None else prepared
-        result = _each(solve_chain, (unary.reshape(chains, length), linear.reshape(chains, length), links))
+        solve = _solve_alone if self.alone else _solve
+        result = _each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
         mean, variance, covariance = (x.reshape(-1) for x in (result.mean, result.variance, result.covariance))
         functionals = {}
         for piece, index in self.unary:

@@ -28,7 +28,8 @@ class Gaussian(AbstractFamily):
     @classmethod
     def from_mean_variance(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
         mean, variance = broadcast(mean, variance)
-        return cls(mean / variance, -0.5 / variance)
+        precision = 1 / variance  # one division here and one back: they are what a pass over a long chain costs
+        return cls(mean * precision, -0.5 * precision)
 
     @classmethod
     def from_information(cls, xi: ArrayLike, precision: ArrayLike) -> Self:
@@ -52,7 +53,7 @@ class Gaussian(AbstractFamily):
 
     @property
     def mean(self) -> Float[Array, "*b"]:
-        return self.eta1 / self.precision
+        return self.eta1 * self.variance
 
     @property
     def variance(self) -> Float[Array, "*b"]:

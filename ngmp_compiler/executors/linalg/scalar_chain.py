@@ -16,6 +16,7 @@ from .odd_even import Chain, Moments, expand, pad, reduce
 
 LOG_2PI = math.log(2.0 * math.pi)
 
+
 class ChainMarginals(NamedTuple):
     """First two moments of a scalar chain and its log-integral."""
 
@@ -91,9 +92,11 @@ class _Solved(NamedTuple):
 
 
 def _scan(chain: Chain) -> _Solved:
-    """Eliminate one variable after the other, from both ends to the middle. From the left, with $s_k = p_k + l_k b_k^2$,
+    """Eliminate one variable after the other, from both ends to the middle. From the left, with
+    $s_k = p_k + l_k b_k^2$,
     $$ p_{k+1} = u_{k+1} + l_k a_k^2 p_k / s_k, \\qquad g_{k+1} = h_{k+1} + l_k a_k b_k g_k / s_k, $$
-    and backwards $x_k | x_{k+1} \\sim N((g_k + l_k a_k b_k x_{k+1}) / s_k, 1 / s_k)$; from the right, a and b change places.
+    and backwards $x_k | x_{k+1} \\sim N((g_k + l_k a_k b_k x_{k+1}) / s_k, 1 / s_k)$; from the right, a and b change
+    places.
 
     The two ends are the two lanes of one scan: a step waits for its division, in which another one has room.
     """
