@@ -101,6 +101,13 @@ class ScalarChain(_Chain):
         return self._links(leaves)
 
     def _links(self, leaves: list[Any]) -> Links:
+        """Links (chains, T-1), or (chains, 1) where one functional ties all neighbours alike."""
+        if self._alike(leaves):
+            (tie,) = self.links
+            lam = potential(tie.piece, leaves, shared=True).precision
+            one, earlier = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
+            shared = (jnp.broadcast_to(x, (self.order.shape[0], 1)).astype(lam.dtype) for x in (lam, one, -earlier))
+            return chain_links(*shared)
         zero: Any = 0.0
         link, later, earlier = zero, zero, zero
         for tie in self.links:
@@ -109,6 +116,12 @@ class ScalarChain(_Chain):
             link, later, earlier = link + tie.index.add(lam), later + tie.index.add(a), earlier + tie.index.add(-b)
         shape = (self.order.shape[0], self.order.shape[1] - 1)
         return _each(chain_links, tuple(x.reshape(shape) for x in (link, later, earlier)))
+
+    def _alike(self, leaves: list[Any]) -> bool:
+        first, *others = self.links
+        one, earlier = (first.piece.links[j].coefficient for j in (first.later, 1 - first.later))
+        rows = leaves[first.piece.functional].eta1.shape[0]
+        return not others and first.index.kind == "all" and one is None and jnp.size(scale(earlier)) == rows == 1
 
     def _coefficients(self, tie: _Link, dtype: Any) -> list[Array]:
         """Of the later and of the earlier variable."""

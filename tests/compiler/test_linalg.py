@@ -12,7 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from ngmp_compiler.executors.linalg import banded_gaussian, discrete_chain, scalar_chain, vector_chain
+from ngmp_compiler.executors.linalg import (
+    banded_gaussian,
+    chain_links,
+    discrete_chain,
+    scalar_chain,
+    solve_chain,
+    vector_chain,
+)
 
 TOLERANCE = 1e-10
 LENGTHS = (1, 2, 3, 4, 9, 16, 17, 50)  # one side and the other of the block boundaries
@@ -95,6 +102,21 @@ def test_scalar_chain_matches_dense(length, levels):
     close(result.variance, np.diag(covariance))
     close(result.covariance, np.diag(covariance, 1))
     close(result.log_partition, log_partition)
+
+
+@float64
+@pytest.mark.parametrize("levels", [0, 2])
+@pytest.mark.parametrize("length", [2, 3, 8, 9, 10, 17])
+def test_a_scalar_chain_of_equal_links_matches_dense(length, levels):
+    unary, linear, *_ = scalar_problem(length, length)
+    link = np.array([3.0]), np.array([1.0]), np.array([-0.7])
+    every = (np.repeat(x, length - 1) for x in link)
+    mean, covariance, log_partition = dense_moments(scalar_precision(unary, *every), linear)
+    result = jax.jit(lambda u, h, *link: solve_chain(u, h, chain_links(*link), levels))(unary, linear, *link)
+    assert result.proper
+    for got, want in zip(result, (mean, np.diag(covariance), np.diag(covariance, 1), log_partition), strict=False):
+        close(got, want)
+    assert not solve_chain(unary - 50.0, linear, chain_links(*link), levels).proper
 
 
 @float64

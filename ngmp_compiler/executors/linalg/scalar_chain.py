@@ -64,29 +64,34 @@ def scalar_chain(
 
 
 def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Links, levels: int = 0) -> ChainMarginals:
-    """`scalar_chain` for links that were prepared, because they stay the same from one call to the next."""
+    """`scalar_chain` for links that were prepared, because they stay the same from one call to the next.
+
+    Links of length one stand for T-1 equal ones with $l a^2 > 0$; nothing as long as the chain is then kept of them.
+    """
     length = unary.shape[0]
+    if levels:
+        links = jax.tree.map(lambda x: jnp.broadcast_to(x, (length - 1,)), links)
     chain = pad(Chain(unary, linear, *links), (1 - length) % 2**levels)  # odd lengths on every level
     terms, odds = [], []
     for _ in range(levels):
         chain, odd, term = reduce(chain)
         odds.append(odd)
         terms.append(term)
-    moments, inverse, term, positive = _scan(chain)
+    moments, logs, term, positive = _scan(chain)
     for odd in reversed(odds):
         moments = expand(moments, odd)
         positive &= jnp.all(jnp.isfinite(odd.centre) & (odd.inverse > 0))
     mean, variance, covariance = moments.mean[:length], moments.variance[:length], moments.covariance[: length - 1]
-    logs = sum((jnp.sum(jnp.log(odd.inverse)) for odd in odds), jnp.sum(jnp.log(inverse)))
+    logs = sum((jnp.sum(jnp.log(odd.inverse)) for odd in odds), logs)
     log_partition = 0.5 * (sum(terms, term) + logs + length * LOG_2PI)
     return ChainMarginals(mean, variance, covariance, log_partition, positive)
 
 
 class _Solved(NamedTuple):
-    """Moments of a chain, the inverses of all pivots, the sum of `h^2 / s` over them, and whether they are proper."""
+    """Moments of a chain; the sums of `-log s` and `h^2 / s` over its pivots; and whether all is proper."""
 
     moments: Moments
-    inverses: Float[Array, " n"]
+    logs: Float[Array, ""]
     quadratic: Float[Array, ""]
     proper: Bool[Array, ""]
 
@@ -101,44 +106,57 @@ def _scan(chain: Chain) -> _Solved:
     The two ends are the two lanes of one scan: a step waits for its division, in which another one has room.
     """
     length = chain.unary.shape[0]
-    steps = 2 * ((length + 2) // 4)  # of each end; even, so that unrolled scans leave no remainder
-    unary, linear, *links = pad(chain, 2 * steps + 1 - length)
-    ahead, behind, coupling = links
+    shared = chain.coupling.shape[0] == 1 < length - 1
+    # XLA on a CPU makes one function of a scan whose steps touch less than a kilobyte; longer ones would not be.
+    unroll = (2, 4) if shared else (2, 2)
+    steps = -(-(length - 1) // (2 * unroll[1])) * unroll[1]  # of each end, so that unrolled scans leave no remainder
+    extra = 2 * steps + 1 - length
+    if shared:  # flat variables beyond the end of the chain say nothing of the others
+        unary, linear = jnp.pad(chain.unary, (0, extra)), jnp.pad(chain.linear, (0, extra))
+        ahead, behind, coupling = (x[0] for x in chain[2:])
+        links = jnp.stack([ahead, behind]), jnp.stack([behind, ahead]), coupling
+    else:
+        unary, linear, ahead, behind, coupling = pad(chain, extra)
+        pairs = (ahead, behind), (behind, ahead), (coupling, coupling)
+        links = tuple(_fold(left[:steps], right[steps:]) for left, right in pairs)
     middle = unary[steps], linear[steps]
     unary, linear = _fold(unary[:steps], unary[steps + 1 :]), _fold(linear[:steps], linear[steps + 1 :])
-    onward, own = _fold(ahead[:steps], behind[steps:]), _fold(behind[:steps], ahead[steps:])
-    coupling = _fold(coupling[:steps], coupling[steps:])
+    along, fixed = ((), links) if shared else (links, ())  # links that are read in every step, or not
 
     def inward(carry, step):
         p, g, lowest = carry
-        unary, linear, onward, own, coupling = step
+        unary, linear, onward, own, coupling = (*step, *fixed)
         inverse = 1.0 / ((unary + own) + p)  # one division a step, and nothing before it but a sum
         p, g = unary + p, linear + g
         return ((onward * p) * inverse, (coupling * inverse) * g, jnp.minimum(lowest, inverse)), (inverse, g)
 
     def outward(carry, step):
         mean, variance = carry
-        inverse, g, coupling = step
+        inverse, g, coupling = (*step, *fixed[2:])
         gain = coupling * inverse
         state = g * inverse + gain * mean, inverse + (gain * gain) * variance
         return state, state
 
     zero = jnp.zeros(2, chain.unary.dtype)
-    potentials = unary, linear, onward, own, coupling
-    (p, g, lowest), (inverse, shift) = jax.lax.scan(inward, (zero, zero, zero + 1.0), potentials, unroll=2)
+    begin, potentials = (zero, zero, zero + 1.0), (unary, linear, *along)
+    (p, g, lowest), (inverse, shift) = jax.lax.scan(inward, begin, potentials, unroll=unroll[0])
     centre_inverse, centre_shift = 1.0 / (middle[0] + p[0] + p[1]), middle[1] + g[0] + g[1]
     centre_mean = centre_shift * centre_inverse
     start = jnp.stack([centre_mean] * 2), jnp.stack([centre_inverse] * 2)
-    ends, (mean, variance) = jax.lax.scan(outward, start, (inverse, shift, coupling), reverse=True, unroll=2)
+    conditionals = inverse, shift, *along[2:]
+    ends, (mean, variance) = jax.lax.scan(outward, start, conditionals, reverse=True, unroll=unroll[1])
     # What is not finite stays so to the end of its lane: no pass over all moments is needed to find it.
     proper = (jnp.min(lowest) > 0) & (centre_inverse > 0) & jnp.all(jnp.isfinite(ends[0] + ends[1]))
     inner = jnp.concatenate([variance[1:], start[1][None]])[: len(variance)]  # of the neighbour nearer to the middle
     moments = Moments(
         _unfold(mean, centre_mean)[:length], _unfold(variance, centre_inverse)[:length],
-        _unfold(coupling * inverse * inner)[: length - 1],
+        _unfold(links[2] * inverse * inner)[: length - 1],
     )  # fmt: skip
     quadratic = jnp.sum(shift * shift * inverse) + centre_shift * centre_mean
-    return _Solved(moments, jnp.append(inverse.reshape(-1), centre_inverse), quadratic, proper)
+    logs = jnp.sum(jnp.log(inverse)) + jnp.log(centre_inverse)
+    if shared:  # the integral over a flat variable at the end of a link is that of the link
+        logs += extra * jnp.log(chain.ahead[0])
+    return _Solved(moments, logs, quadratic, proper)
 
 
 def _fold(left: Float[Array, " n"], right: Float[Array, " n"]) -> Float[Array, "n 2"]:
