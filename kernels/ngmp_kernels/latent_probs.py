@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import polygamma
 from jaxtyping import Array, Bool, Float
 
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule
@@ -122,13 +121,16 @@ def _natural_gradient(alpha: Float[Array, "n K"], slope: Float[Array, "n K"]) ->
     1/2, because its large terms cancel.
     """
 
-    def h(a: Array) -> Array:
+    def inverse(a: Array) -> tuple[Array, Array]:
+        """`1/psi_1(a)` and h(a)."""
         excess = a * trigamma_minus_inverse(a)
-        return a * excess / (1 + excess)
+        found = a / (1 + excess)
+        return found, excess * found
 
-    scaled = slope / polygamma(1, alpha)
-    denominator = jnp.sum(h(alpha), axis=-1) - h(jnp.sum(alpha, axis=-1))
-    return scaled + (jnp.sum(scaled, axis=-1) / denominator)[..., None] / polygamma(1, alpha)
+    (each, own), (_, whole) = inverse(alpha), inverse(jnp.sum(alpha, axis=-1))
+    scaled = slope * each
+    shift = jnp.sum(scaled, axis=-1) / (jnp.sum(own, axis=-1) - whole)
+    return scaled + shift[..., None] * each
 
 
 def _case(key: Any, dtype: Any) -> Case:

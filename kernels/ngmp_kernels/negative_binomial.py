@@ -4,17 +4,18 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, logit
+from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, register
 from .factor import AbstractProjected, Cavities, Families, Values
 from .families import Beta, Gaussian
+from .families._special import gammaln, log_gamma_ratio
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .predictive import threshold_cdf
 from .projection import Quadrature, nodes
-from .special import is_count, log_gamma_ratio, negative_binomial_cdf, safe_exp, safe_log
+from .special import is_count, negative_binomial_cdf, safe_exp, safe_log
 
 
 class NegativeBinomialLog(AbstractProjected):

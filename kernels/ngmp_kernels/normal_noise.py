@@ -10,11 +10,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, ndtr
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool
 
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message, nested_quadrature
 from .families import AbstractFamily, Gamma, Gaussian
+from .families._special import gammaln
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
 from .predictive import lambert, log_precision_nodes, scale_mixture_cdf
 from .projection import Quadrature, nodes, tangent_projection

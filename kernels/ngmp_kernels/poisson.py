@@ -3,12 +3,12 @@
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, EXP_GAUSSIAN, GAMMA, Distribution, Lowered, Signature, as_float, register
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
 from .families import Gamma, Gaussian
+from .families._special import gammaln
 from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
 from .predictive import threshold_cdf

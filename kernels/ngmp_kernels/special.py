@@ -1,15 +1,12 @@
 """Small functions that stay finite and keep their digits where the textbook form does not."""
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, gammaincc
 from jaxtyping import Array, Bool, Float
 
-LOG_2PI = 1.8378770664093453
+from .families._special import gammaln, log_gamma_ratio, log_half_ratio
 
-# Coefficients B_2k / (2k (2k-1)) of Stirling's series for log Gamma, k = 1..6.
-_STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
-_SHIFT = 8  # beyond it six terms are exact to 1e-14
+LOG_2PI = 1.8378770664093453
 
 
 def safe_exp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
@@ -33,28 +30,9 @@ def log_probability(p: Float[Array, "*b"]) -> Float[Array, "*b"]:
     return jnp.where(p > 0.0, jnp.log(jnp.where(p > 0.0, p, 1.0)), jnp.where(p == 0.0, -1e4, jnp.nan))
 
 
-def log_gamma_ratio(x: Float[Array, "*b"], d: Float[Array, "*b"] | float) -> Float[Array, "*b"]:
-    """`log Gamma(x + d) - log Gamma(x)` for x > 0, d >= 0, without the cancellation of the two terms.
-
-    With X = x + 8 and Stirling's `log Gamma(X) = (X - 1/2) log X - X + log(2 pi)/2 + c(X)`:
-    `(X - 1/2) log1p(d/X) + d log(X + d) - d + c(X + d) - c(X) - sum_{k<8} log1p(d/(x+k))`.
-    """
-    shifted = x + _SHIFT
-    steps = sum(jnp.log1p(d / (x + k)) for k in range(_SHIFT))
-    main = (shifted - 0.5) * jnp.log1p(d / shifted) + d * jnp.log(shifted + d) - d
-    return main + _stirling(shifted + d) - _stirling(shifted) - steps
-
-
-def _stirling(x: Array) -> Array:
-    series = 0.0
-    for coefficient in reversed(_STIRLING):
-        series = series / (x * x) + coefficient
-    return series / x
-
-
 def log_binomial(n: Float[Array, "*b"], k: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """`log C(n, k)`, also for large n and small k."""
-    return log_gamma_ratio(n - k + 1.0, k) - jax.scipy.special.gammaln(k + 1.0)
+    return log_gamma_ratio(n - k + 1.0, k) - gammaln(k + 1.0)
 
 
 def student_t_log_density(r: Array, df: Array, log_scale: Array) -> Array:
@@ -63,7 +41,7 @@ def student_t_log_density(r: Array, df: Array, log_scale: Array) -> Array:
     `log Gamma((df+1)/2) - log Gamma(df/2) - log(df pi)/2 - log_scale - (df+1)/2 log1p((r/scale)^2/df)`.
     """
     u = r * jnp.exp(-log_scale)
-    constant = log_gamma_ratio(0.5 * df, 0.5) - 0.5 * jnp.log(0.5 * df) - 0.5 * LOG_2PI - log_scale
+    constant = log_half_ratio(0.5 * df, 0.5 * df) - 0.5 * LOG_2PI - log_scale
     return constant - 0.5 * (df + 1.0) * jnp.log1p(u * u / df)
 
 

@@ -4,11 +4,11 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import digamma, gammaln, polygamma, xlog1py, xlogy
+from jax.scipy.special import xlog1py, xlogy
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from ..special import log_gamma_ratio
 from ._family import AbstractFamily, broadcast, no_event
+from ._special import digamma, gammaln, log_gamma_ratio, trigamma
 from .dirichlet import concentration_from_mean
 
 
@@ -75,9 +75,9 @@ class Beta(AbstractFamily):
         return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
 
     def fisher(self) -> Float[Array, "*b 2 2"]:
-        total = polygamma(1, self.a + self.b)
-        row1 = jnp.stack([polygamma(1, self.a) - total, -total], -1)
-        row2 = jnp.stack([-total, polygamma(1, self.b) - total], -1)
+        total = trigamma(self.a + self.b)
+        row1 = jnp.stack([trigamma(self.a) - total, -total], -1)
+        row2 = jnp.stack([-total, trigamma(self.b) - total], -1)
         return jnp.stack([row1, row2], -2)
 
     def is_proper(self) -> Bool[Array, "*b"]:

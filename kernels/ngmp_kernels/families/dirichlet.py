@@ -4,11 +4,11 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import digamma, gammaln, polygamma, xlogy
+from jax.scipy.special import xlogy
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ._family import AbstractFamily, one_event_axis, promote
-from ._special import inverse_digamma
+from ._special import digamma, gammaln, inverse_digamma, trigamma
 
 
 def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
@@ -28,7 +28,7 @@ def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
 
     def step(_, s):
         alpha = alphas(s)
-        slope = jnp.sum(polygamma(1, s)[..., None] / polygamma(1, alpha), axis=-1) - 1
+        slope = jnp.sum(trigamma(s)[..., None] / trigamma(alpha), axis=-1) - 1
         return s - (jnp.sum(alpha, axis=-1) - s) / slope
 
     return alphas(jax.lax.fori_loop(0, 10, step, bound))
@@ -97,7 +97,7 @@ class Dirichlet(AbstractFamily):
     def fisher(self) -> Float[Array, "*b K K"]:
         alpha = self.concentration
         eye = jnp.eye(alpha.shape[-1], dtype=alpha.dtype)
-        return polygamma(1, alpha)[..., None] * eye - polygamma(1, jnp.sum(alpha, axis=-1))[..., None, None]
+        return trigamma(alpha)[..., None] * eye - trigamma(jnp.sum(alpha, axis=-1))[..., None, None]
 
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.all(jnp.isfinite(self.eta1) & (self.eta1 > -1), axis=-1)

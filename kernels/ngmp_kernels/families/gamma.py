@@ -4,11 +4,10 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, polygamma
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ._family import AbstractFamily, broadcast, no_event
-from ._special import log_minus_digamma, log_ratio_excess, stirling_error, trigamma_minus_inverse
+from ._special import gammaln, log_minus_digamma, log_ratio_excess, stirling_error, trigamma, trigamma_minus_inverse
 
 
 def _concentration(s: Float[Array, "*b"]) -> Float[Array, "*b"]:
@@ -93,7 +92,7 @@ class Gamma(AbstractFamily):
 
     def fisher(self) -> Float[Array, "*b 2 2"]:
         a, b = self.concentration, self.rate
-        row1, row2 = jnp.stack([polygamma(1, a), 1 / b], -1), jnp.stack([1 / b, a / b**2], -1)
+        row1, row2 = jnp.stack([trigamma(a), 1 / b], -1), jnp.stack([1 / b, a / b**2], -1)
         return jnp.stack([row1, row2], -2)
 
     def is_proper(self) -> Bool[Array, "*b"]:

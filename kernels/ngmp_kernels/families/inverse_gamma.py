@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
-from jax.scipy.special import polygamma
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ._family import AbstractFamily, broadcast, no_event
+from ._special import trigamma
 from .gamma import Gamma
 
 
@@ -90,7 +90,7 @@ class InverseGamma(AbstractFamily):
 
     def fisher(self) -> Float[Array, "*b 2 2"]:
         a, b = self.concentration, self.scale
-        row1, row2 = jnp.stack([polygamma(1, a), -1 / b], -1), jnp.stack([-1 / b, a / b**2], -1)
+        row1, row2 = jnp.stack([trigamma(a), -1 / b], -1), jnp.stack([-1 / b, a / b**2], -1)
         return jnp.stack([row1, row2], -2)
 
     def is_proper(self) -> Bool[Array, "*b"]:

@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma, gammaln, polygamma
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ._family import AbstractFamily, promote
+from ._special import digamma, gammaln, trigamma
 from .mv_gaussian import _inverse, _log_det, _symmetric
 
 _LOG_2, _LOG_PI = math.log(2.0), math.log(math.pi)
@@ -27,7 +27,7 @@ def _degrees(s: Float[Array, "*b"], d: int) -> Float[Array, "*b"]:
     def step(_, t):
         df = d - 1 + jnp.exp(t)
         gap = d * jnp.log(0.5 * df) - jnp.sum(digamma(_halves(df, d)), -1) - s
-        slope = (d / df - 0.5 * jnp.sum(polygamma(1, _halves(df, d)), -1)) * jnp.exp(t)
+        slope = (d / df - 0.5 * jnp.sum(trigamma(_halves(df, d)), -1)) * jnp.exp(t)
         return t - jnp.clip(gap / slope, -1.0, 1.0)
 
     start = jnp.log(d * (d + 1) / (2 * s))  # s is about d (d + 1) / (2 nu)
@@ -134,7 +134,7 @@ class Wishart(AbstractFamily):
         half = jnp.einsum("...ik,...jl->...ijkl", s, s)
         quartic = df[..., None, None, None, None] * (half + jnp.swapaxes(half, -2, -1))
         cross = 2 * s.reshape(*batch, d * d, 1)
-        corner = jnp.sum(polygamma(1, _halves(df, d)), -1)[..., None, None]
+        corner = jnp.sum(trigamma(_halves(df, d)), -1)[..., None, None]
         upper = jnp.concatenate([quartic.reshape(*batch, d * d, d * d), cross], axis=-1)
         return jnp.concatenate([upper, jnp.concatenate([jnp.swapaxes(cross, -1, -2), corner], axis=-1)], axis=-2)
 
