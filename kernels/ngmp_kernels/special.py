@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc, gammaincc
 from jaxtyping import Array, Bool, Float
 
+from .logarithm import log1p
+
 LOG_2PI = 1.8378770664093453
 
 # Coefficients B_2k / (2k (2k-1)) of Stirling's series for log Gamma, k = 1..6.
@@ -64,7 +66,7 @@ def student_t_log_density(r: Array, df: Array, log_scale: Array) -> Array:
     """
     u = r * jnp.exp(-log_scale)
     constant = log_gamma_ratio(0.5 * df, 0.5) - 0.5 * jnp.log(0.5 * df) - 0.5 * LOG_2PI - log_scale
-    return constant - 0.5 * (df + 1.0) * jnp.log1p(u * u / df)
+    return constant - 0.5 * (df + 1.0) * log1p(u * u / df)
 
 
 def poisson_cdf(out: Array, rate: Array) -> Array:
