@@ -23,6 +23,7 @@ from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Va
 from .families import Bernoulli as BernoulliFamily
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
+from .logarithm import softplus
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .predictive import threshold_cdf
 from .projection import Quadrature, nodes
@@ -58,7 +59,7 @@ class BernoulliLogit(AbstractProjected):
     out: Float[Values, " #n"]
 
     def log_density(self, z: Array) -> Array:
-        return -self.out * jax.nn.softplus(-z) - (1.0 - self.out) * jax.nn.softplus(z)
+        return -self.out * softplus(-z) - (1.0 - self.out) * softplus(z)
 
     def initial(self) -> tuple[Gaussian]:
         # Half a pseudo-count of either outcome: p = (y + 1/2)/2, that is logits of +-log 3.

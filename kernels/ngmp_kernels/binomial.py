@@ -11,6 +11,7 @@ from .distribution import BETA, CONSTANT, GAUSSIAN, Distribution, Lowered, Signa
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Values
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
+from .logarithm import softplus
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .special import binomial_cdf, is_count, log_binomial, safe_log
 
@@ -31,7 +32,7 @@ class BinomialLogit(AbstractProjected):
 
     def log_density(self, z: Array) -> Array:
         failures = self.trials - self.counts
-        log_f = -self.counts * jax.nn.softplus(-z) - failures * jax.nn.softplus(z)
+        log_f = -self.counts * softplus(-z) - failures * softplus(z)
         return log_f + log_binomial(self.trials, self.counts)
 
     def initial(self) -> tuple[Gaussian]:

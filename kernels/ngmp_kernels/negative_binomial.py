@@ -12,6 +12,7 @@ from .factor import AbstractProjected, Cavities, Families, Values
 from .families import Beta, Gaussian
 from .families._special import gammaln, log_gamma_ratio
 from .generic import ConstantFactor
+from .logarithm import softplus
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .predictive import threshold_cdf
 from .projection import Quadrature, nodes
@@ -35,7 +36,7 @@ class NegativeBinomialLog(AbstractProjected):
         y, phi = self.counts, self.dispersion
         u = z - jnp.log(phi)
         constant = log_gamma_ratio(phi, y) - gammaln(y + 1.0)
-        return constant - y * jax.nn.softplus(-u) - phi * jax.nn.softplus(u)
+        return constant - y * softplus(-u) - phi * softplus(u)
 
     def initial(self) -> tuple[Gaussian]:
         rate = self.counts + 0.5

@@ -16,9 +16,10 @@ from jaxtyping import Array, Bool
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message, nested_quadrature
 from .families import AbstractFamily, Gamma, Gaussian
 from .families._special import gammaln
+from .logarithm import log, log1p, softplus
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
 from .predictive import lambert, log_precision_nodes, scale_mixture_cdf
-from .projection import Quadrature, nodes, tangent_projection
+from .projection import Quadrature, log_quotient, nodes, tangent_projection
 from .special import LOG_2PI, safe_exp, student_t_log_density
 
 
@@ -51,11 +52,22 @@ class NoisePrecision(AbstractProjected):
         return toward_tau
 
     def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
-        """Toward r without the constant of Student's t, which projects to nothing: two gamma functions to a factor."""
-        if j == 1:
-            return super().project(j, marginal, cavities, rule)
-        a, b = cavities[1].concentration, cavities[1].rate
-        return tangent_projection(marginal, lambda r: -(a + 0.5) * jnp.log1p(0.5 * r * r / b), rule)
+        """Without constants, which project to nothing: toward r two gamma functions to a factor; toward tau relative to
+        the mean $t$, `l(tau) - l(t) = {log(tau/t) - log(u) - (m^2 t / s^2) (tau/t - 1) / u} / 2` with s = 1 + v t and
+        u = (1 + v tau) / s.
+        """
+        if j == 0:
+            a, b = cavities[1].concentration, cavities[1].rate
+            return tangent_projection(marginal, lambda r: -(a + 0.5) * log1p(0.5 * r * r / b), rule)
+        (m, v), mean = (cavities[0].mean, cavities[0].variance), marginal.mean
+        spread = 1.0 + v * mean
+        square = m * m * mean / spread**2
+
+        def toward_tau(tau: Array) -> Array:
+            u = (1.0 + v * tau) / spread
+            return 0.5 * (log_quotient(tau, mean) - log(u) - square * ((tau - mean) / mean) / u)
+
+        return tangent_projection(marginal, toward_tau, rule, centred=True)
 
     def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
         """With `f^p = (2 pi)^{-p/2} tau^{p/2} e^{-p tau r^2/2}`, both integrals stay in closed form:
@@ -68,12 +80,12 @@ class NoisePrecision(AbstractProjected):
         if j == 0:
             a, b = cavities[1].concentration, cavities[1].rate
             constant = gammaln(a + 0.5 * p) - gammaln(a) - 0.5 * p * jnp.log(b) - 0.5 * p * LOG_2PI
-            return lambda r: (constant - (a + 0.5 * p) * jnp.log1p(0.5 * p * r * r / b)) / p
+            return lambda r: (constant - (a + 0.5 * p) * log1p(0.5 * p * r * r / b)) / p
         m, v = cavities[0].mean, cavities[0].variance
 
         def toward_tau(tau: Array) -> Array:
             spread = 1 + p * v * tau
-            return 0.5 * (_safe_log(tau) - LOG_2PI - jnp.log1p(p * v * tau) / p - m * m * tau / spread)
+            return 0.5 * (_safe_log(tau) - LOG_2PI - log1p(p * v * tau) / p - m * m * tau / spread)
 
         return toward_tau
 
@@ -163,11 +175,11 @@ class NoiseLogPrecision(AbstractProjected):
         log_v, least = _safe_log(v), jnp.where(proper, 0.0, -2.0 * lam)
 
         def toward_s(s: Array) -> Array:
-            log_precision = s - jax.nn.softplus(s + log_v)  # -log(v + e^{-s})
+            log_precision = s - softplus(s + log_v)  # -log(v + e^{-s})
             ordinary = 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * m * safe_exp(log_precision)
             precision = jnp.maximum(safe_exp(s), least)  # flat beyond where `message_exists` looks
             ratio = jnp.where(proper, 0.0, lam / jnp.where(proper, 1.0, precision))
-            extended = 0.5 * h * h / jnp.where(proper, 1.0, precision + lam) - 0.5 * jnp.log1p(ratio)
+            extended = 0.5 * h * h / jnp.where(proper, 1.0, precision + lam) - 0.5 * log1p(ratio)
             return jnp.where(proper, ordinary, extended)
 
         return toward_s
@@ -200,7 +212,7 @@ class NoiseLogPrecision(AbstractProjected):
 
         total, _ = jax.lax.scan(add, jnp.zeros_like(a), (x, log_w), unroll=4)
         at_mode = self.log_density(r, m + shift) - 0.5 * shift * shift / v - 0.5 * jnp.log(v) - 0.5 * LOG_2PI
-        return at_mode + jnp.log(total) + jnp.log(width)
+        return at_mode + log(total * width)
 
     def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
         """`f^p`: toward s the closed form of `NoisePrecision` at tau = e^s; toward r by quadrature over s."""
@@ -261,7 +273,7 @@ class NoiseLogPrecision(AbstractProjected):
 
 
 def _safe_log(x: Array) -> Array:
-    return jnp.log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
+    return log(jnp.maximum(x, jnp.finfo(x.dtype).tiny))
 
 
 def mean_variance(tau: Gamma) -> Array:

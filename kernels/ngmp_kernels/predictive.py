@@ -19,6 +19,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
 from .families import Gaussian
+from .logarithm import log, softplus
 from .projection import LogMessage, derivatives
 from .quadrature import AbstractRule, GaussHermite, Quadrature, nodes
 from .tilted import tilted_evidence
@@ -88,16 +89,16 @@ def log_precision_nodes(s: Gaussian, square: Float[Array, " n"] | None = None) -
 def lambert(square: Array, m: Array, v: Array) -> Array:
     """`u` with `u + log u = L`, `L = log(v r^2/2) + m + v/2`, to a few digits: it only places nodes."""
     tiny = jnp.finfo(square.dtype).tiny
-    log_target = jnp.maximum(jnp.log(jnp.maximum(0.5 * v * square, tiny)) + m + 0.5 * v, -30.0)
-    u = jax.nn.softplus(log_target)
+    log_target = jnp.maximum(log(jnp.maximum(0.5 * v * square, tiny)) + m + 0.5 * v, -30.0)
+    u = softplus(log_target)
     for _ in range(3):  # Newton
-        u = u * (1.0 + log_target - jnp.log(u)) / (1.0 + u)
+        u = u * (1.0 + log_target - log(u)) / (1.0 + u)
     return u
 
 
 def scale_mixture_cdf(out: Array, r: Gaussian, log_precision: Array, log_weights: Array) -> Float[Array, " n"]:
     r"""$\sum_k w_k \Phi\big((y - m) / \sqrt{V + e^{-s_k}}\big)$, with r = -y + ... at y = 0, so that $m = -E[r]$."""
-    total = log_precision - jax.nn.softplus(log_precision + jnp.log(r.variance))  # -log(V + e^{-s})
+    total = log_precision - softplus(log_precision + jnp.log(r.variance))  # -log(V + e^{-s})
     return jnp.sum(jnp.exp(log_weights) * ndtr((out + r.mean) * jnp.exp(0.5 * total)), axis=0)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 
 from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 from .families._special import trigamma_minus_inverse
+from .logarithm import log, log1p
 from .quadrature import AbstractRule as AbstractRule
 from .quadrature import Delta as Delta
 from .quadrature import GaussHermite as GaussHermite
@@ -30,7 +31,9 @@ from .quadrature import nodes as nodes
 LogMessage = Callable[[Array], Array]
 
 
-def tangent_projection(q: AbstractFamily, log_message: LogMessage, rule: AbstractRule) -> AbstractFamily:
+def tangent_projection(
+    q: AbstractFamily, log_message: LogMessage, rule: AbstractRule, *, centred: bool = False
+) -> AbstractFamily:
     r"""$\eta^* = F^{-1} Cov_q[T, l] = \nabla_\mu E_q[l]$.
 
     Args:
@@ -38,6 +41,7 @@ def tangent_projection(q: AbstractFamily, log_message: LogMessage, rule: Abstrac
         log_message: l, elementwise, `(Q, *b) -> (Q, *b)`; its additive constant is irrelevant.
         rule: `Quadrature()` and its parts regress at the nodes; `Unscented()` on Gamma edges uses the exact Fisher
             matrix, as the paper does, and is biased on conjugate messages; `Delta()` takes two derivatives at the mean.
+        centred: whether l is zero at the mean of q, so that its values keep their digits without one being subtracted.
 
     Returns:
         A message in the family of q, batch axes `*b`.
@@ -46,8 +50,10 @@ def tangent_projection(q: AbstractFamily, log_message: LogMessage, rule: Abstrac
     if special is not None:
         return special(q, log_message)
     z, log_weights = nodes(rule, q)
-    regress = _REGRESSION[type(q)]
-    return regress(q, z, jnp.exp(log_weights), log_message(z))
+    values = log_message(z)
+    if isinstance(q, Gamma):
+        return _gamma(q, z, jnp.exp(log_weights), values, centred)
+    return _REGRESSION[type(q)](q, z, jnp.exp(log_weights), values)
 
 
 def expectation(q: AbstractFamily, g: LogMessage, rule: AbstractRule) -> Float[Array, "*b"]:
@@ -72,14 +78,14 @@ def _average(w: Float[Array, "Q *b"], x: Float[Array, "Q *b"]) -> Float[Array, "
     return jnp.sum(jnp.where(w > 0, w * jnp.where(w > 0, x, 0), 0), axis=0)
 
 
-def _slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array]:
+def _slopes(w: Array, values: Array, x1: Array, x2: Array, centred: bool = False) -> tuple[Array, Array]:
     """Coefficients of x1 and x2 in the weighted regression of values on (1, x1, x2), by Gram-Schmidt.
 
     No normal equations are formed; the second coefficient is found first and its part removed, so that an exact
     relation is recovered to rounding.
     """
     if w.shape != values.shape:
-        return _shared_slopes(w, values, x1, x2)
+        return _shared_slopes(w, values, x1, x2, centred)
     y, x1, x2 = (x - _average(w, x) for x in (values, x1, x2))
     norm1 = _average(w, x1**2)
     orthogonal = x2 - _average(w, x1 * x2) / norm1 * x1
@@ -88,53 +94,63 @@ def _slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array
     return beta1, beta2
 
 
-def _shared_slopes(w: Array, values: Array, x1: Array, x2: Array) -> tuple[Array, Array]:
+def _shared_slopes(w: Array, values: Array, x1: Array, x2: Array, centred: bool) -> tuple[Array, Array]:
     """`_slopes` where all regressions share nodes and weights, (Q, 1): they are then two sums over the values."""
     x1, x2 = (x - _average(w, x) for x in (x1, x2))
     norm1 = _average(w, x1**2)
     slope = _average(w, x1 * x2) / norm1
     orthogonal = x2 - slope * x1
-    # Relative to the value at the middle: the weights of a row add up to zero only to rounding.
-    y = jnp.where(w > 0, values - values[values.shape[0] // 2], 0)
-    # Two sums: on a CPU XLA's product with a matrix of two rows is slower.
-    first, beta2 = (jnp.sum(row * y, 0) for row in (w * x1 / norm1, w * orthogonal / _average(w, orthogonal**2)))
+    y = jnp.where(w > 0, values, 0)
+    if not centred:  # the weights of a row add up to zero only to rounding
+        y = y - _combine(w, y)
+    first, beta2 = (_combine(row, y) for row in (w * x1 / norm1, w * orthogonal / _average(w, orthogonal**2)))
     return first - slope * beta2, beta2
 
 
+def _combine(row: Array, y: Float[Array, "Q *b"]) -> Float[Array, "*b"]:
+    """`sum_q row_q y_q` of a row that is shared by all, (Q, 1, ...): on a CPU a product is several times a sum."""
+    if row.size > row.shape[0]:
+        return jnp.sum(row * y, 0)
+    return jnp.tensordot(row.reshape(-1), y, 1, precision="highest")
+
+
+def log_quotient(z: Array, m: Array) -> Array:
+    """log(z / m) for positive numbers: by log1p near 1, where a regression needs its curvature."""
+    return _log_quotient(z - m, m, log(z) - log(m))
+
+
 def _log_quotient(delta: Array, m: Array, far: Array) -> Array:
-    """log((m + delta) / m): by log1p near 1, where the regression needs its curvature, otherwise the given value."""
+    """log((m + delta) / m): by log1p near 1, otherwise the given value."""
     near = jnp.abs(delta) < 0.5 * m
-    return jnp.where(near, jnp.log1p(jnp.where(near, delta / m, 0)), far)
+    return jnp.where(near, log1p(jnp.where(near, delta / m, 0)), far)
 
 
 @functools.lru_cache
 def _hermite_slopes(n: int) -> np.ndarray:
-    """(2, n): coefficients of u and u^2 in the regression of values at the Hermite nodes u on (1, u, u^2)."""
+    """(3, n): coefficients of 1, u and u^2 - 1 in the regression of values at the Hermite nodes u on them."""
     u, log_weights = hermite(n)
     w = np.exp(log_weights - np.logaddexp.reduce(log_weights))
     square = u**2 - w @ u**2  # orthogonal to 1, and to u by symmetry
-    return np.stack([w * u / (w @ u**2), w * square / (w @ square**2)])
+    return np.stack([w, w * u / (w @ u**2), w * square / (w @ square**2)])
 
 
 def _gaussian(q: Gaussian, z: Array, w: Array, values: Array) -> Gaussian:
     """Basis u and u^2 with u = (z - m) / s.
 
-    Every rule has Hermite nodes, so the regression is one product with a constant matrix; but the message has seen
-    rounded nodes z, so that what is left at the u of those is regressed once more. That recovers an exact relation to
-    rounding.
+    Every rule has Hermite nodes, so the regression is one product with a constant matrix. What is left, at the u of
+    the rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
+    whatever the constant.
     """
     del w
     m, s = q.mean, q.std
-    middle = z.shape[0] // 2
-    slopes = jnp.asarray(_hermite_slopes(z.shape[0]), values.dtype)
+    table = jnp.asarray(_hermite_slopes(z.shape[0]), values.dtype)
 
     def regress(y: Array) -> Array:
-        # Relative to the value at the middle: a row of the matrix adds up to zero only to rounding.
-        return jnp.tensordot(slopes, y - y[middle], 1, precision="highest")
+        return jnp.tensordot(table, y, 1, precision="highest")
 
     u = (z - m) / s
-    beta1, beta2 = regress(values)
-    more1, more2 = regress(values - u * (beta1 + beta2 * u))
+    centre, beta1, beta2 = regress(values)
+    _, more1, more2 = regress(values - (centre + u * (beta1 + beta2 * u)))
     eta2 = (beta2 + more2) / s**2
     return Gaussian((beta1 + more1) / s - 2 * m * eta2, eta2)
 
@@ -150,12 +166,11 @@ def _mv_gaussian(q: MvGaussian, z: Array, w: Array, values: Array) -> MvGaussian
     return MvGaussian(slope - (bend @ m[..., None])[..., 0], 0.5 * bend)
 
 
-def _gamma(q: Gamma, z: Array, w: Array, values: Array) -> Gamma:
+def _gamma(q: Gamma, z: Array, w: Array, values: Array, centred: bool = False) -> Gamma:
     """Basis log t and t - 1 - log t with t = tau / E[tau]: nearly u and u^2 / 2 at large shape."""
     m = q.mean
-    t1 = (z - m) / m
-    log_t = _log_quotient(z - m, m, jnp.log(z) - jnp.log(m))
-    beta1, beta2 = _slopes(w, values, log_t, t1 - log_t)
+    t1, log_t = (z - m) / m, log_quotient(z, m)
+    beta1, beta2 = _slopes(w, values, log_t, t1 - log_t, centred)
     return Gamma(beta1 - beta2, beta2 / m)
 
 
@@ -169,8 +184,8 @@ def _beta(q: Beta, z: Array, w: Array, values: Array) -> Beta:
     """Basis: the logit and the binary divergence, both relative to the mean m; first and second order in z - m."""
     total = q.a + q.b
     m1, m0 = q.a / total, q.b / total
-    log1 = _log_quotient(z - m1, m1, jnp.log(z) - jnp.log(m1))
-    log0 = _log_quotient(m1 - z, m0, jnp.log1p(-z) - jnp.log(m0))
+    log1 = log_quotient(z, m1)
+    log0 = _log_quotient(m1 - z, m0, log1p(-z) - log(m0))
     beta1, beta2 = _slopes(w, values, log1 - log0, -(m1 * log1 + m0 * log0))
     return Beta(beta1 - m1 * beta2, -beta1 - m0 * beta2)
 

@@ -5,6 +5,7 @@ from jax.scipy.special import betainc, gammaincc
 from jaxtyping import Array, Bool, Float
 
 from .families._special import gammaln, log_gamma_ratio, log_half_ratio
+from .logarithm import log1p
 
 LOG_2PI = 1.8378770664093453
 
@@ -42,7 +43,7 @@ def student_t_log_density(r: Array, df: Array, log_scale: Array) -> Array:
     """
     u = r * jnp.exp(-log_scale)
     constant = log_half_ratio(0.5 * df, 0.5 * df) - 0.5 * LOG_2PI - log_scale
-    return constant - 0.5 * (df + 1.0) * jnp.log1p(u * u / df)
+    return constant - 0.5 * (df + 1.0) * log1p(u * u / df)
 
 
 def poisson_cdf(out: Array, rate: Array) -> Array:

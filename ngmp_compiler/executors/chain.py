@@ -1,11 +1,11 @@
 """Chains: variables in a line, neighbours tied by one functional each. Forward elimination, backward substitution."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
@@ -163,37 +163,49 @@ class ScalarChain(_Chain):
         return self._solution(result, constant, mean, variance, result.covariance, functionals)
 
 
+class _Potentials(NamedTuple):
+    """Of all variables: precisions, linear coefficients, and a constant."""
+
+    unary: Float[Array, "n d d"]
+    linear: Float[Array, "n d"]
+    constant: Float[Array, ""]
+
+
 class VectorChain(_Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> tuple[Array, set[int], Any]:
-        """Unary precisions of the pieces that do not move, which these are, and the links if none of them moves."""
+    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:
+        """The sum of the potentials that do not move, whose these are, and the links if none of them moves."""
         d = self.plane.event_shape[0]
-        unary, still = jnp.zeros((self.order.size, d, d), dtype), set()
+        zero = jnp.zeros((self.order.size, d), dtype)
+        still = {f for f, leaf in enumerate(leaves) if leaf is not None}
+        flat = _Potentials(jnp.zeros((*zero.shape, d), dtype), zero, jnp.zeros((), dtype))
+        moves = any(tie.piece.functional not in still for tie in self.links)
+        return self._add(flat, leaves, still, shared=True), still, None if moves else self._links(leaves)
+
+    def _add(self, total: _Potentials, leaves: list[Any], among: set[int], shared: bool = False) -> _Potentials:
+        """Add the potentials of the functionals in `among`; of links, what is linear."""
+        unary, linear, constant = total
         for piece, index in self.unary:
-            if leaves[piece.functional] is not None:
-                unary += add_vectors(Term(piece, 0, index), potential(piece, leaves, shared=True))[0]
-                still.add(piece.functional)
-        moves = any(leaves[tie.piece.functional] is None for tie in self.links)
-        return unary, still, None if moves else self._links(leaves)
+            if piece.functional in among:
+                pot = potential(piece, leaves, shared)
+                square, shift = add_vectors(Term(piece, 0, index), pot)
+                unary, linear, constant = unary + square, linear + shift, constant + pot.constant
+        for tie in self.links:
+            if tie.piece.functional in among:
+                pot = potential(tie.piece, leaves, shared)
+                h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
+                constant += pot.constant
+                for end, matrix in zip(tie.ends, self._matrices(tie, h.dtype), strict=True):
+                    moved = h @ matrix[0] if matrix.shape[0] == 1 else jnp.einsum("nmd,nm->nd", matrix, h)
+                    linear += end.add(fill(moved, tie.piece.n))
+        return _Potentials(unary, linear, constant)
 
     def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
         d = self.plane.event_shape[0]
-        zero: Any = 0.0
-        (unary, still, links), linear, constant = prepared, zero, zero
-        for piece, index in self.unary:
-            pot = potential(piece, leaves)
-            square, shift = add_vectors(Term(piece, 0, index), pot)
-            unary = unary if piece.functional in still else unary + square
-            linear, constant = linear + shift, constant + pot.constant
-        for tie in self.links:
-            pot = potential(tie.piece, leaves)
-            h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
-            constant += pot.constant
-            for end, matrix in zip(tie.ends, self._matrices(tie, h.dtype), strict=True):
-                shared = matrix.shape[0] == 1
-                linear += end.add(h @ matrix[0] if shared else jnp.einsum("nmd,nm->nd", matrix, h))
+        known, still, links = prepared
+        unary, linear, constant = self._add(known, leaves, set(range(len(leaves))) - still)
         links = self._links(leaves) if links is None else links
         result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)

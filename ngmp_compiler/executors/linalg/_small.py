@@ -5,8 +5,6 @@ rows or less. The elimination can therefore be written out pivot by pivot, and p
 order `FUSED`, so that XLA fuses both.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -32,66 +30,68 @@ def multiply(left: Float[Array, "*b r k"], right: Float[Array, "*b k c"]) -> Flo
     return jnp.sum(left[..., :, :, None] * right[..., None, :, :], -2)
 
 
-class Eliminated(NamedTuple):
-    """Of $M$, $C$ and $h$: $M^{-1} C$, $M^{-1}$, $M^{-1} h$ and the pivots of M, whose product is its determinant."""
+def solve(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
+    """$M^{-1} R$ and the pivots of M, written out up to order `WRITTEN_OUT`, beyond it by LAPACK's Cholesky.
 
-    gain: Float[Array, "*b d c"]
-    inverse: Float[Array, "*b d d"]
-    centre: Float[Array, "*b d"]
-    pivots: Float[Array, "*b d"]
-
-
-def eliminate(
-    matrix: Float[Array, "*b d d"], coupling: Float[Array, "*b d c"], shift: Float[Array, "*b d"]
-) -> Eliminated:
-    """Solve with M, written out up to order `WRITTEN_OUT`, beyond it by LAPACK's Cholesky.
-
-    M is positive definite if and only if all pivots are positive; if not, the rest is meaningless.
+    M is positive definite if and only if all pivots are positive; if not, the rest is meaningless. Their product is the
+    determinant.
     """
-    size, columns = coupling.shape[-2:]
-    eye = jnp.broadcast_to(jnp.eye(size, dtype=matrix.dtype), matrix.shape)
-    solve = _by_blocks if size <= WRITTEN_OUT else _by_cholesky
-    solved, pivots = solve(matrix, jnp.concatenate([coupling, eye, shift[..., None]], -1))
-    return Eliminated(solved[..., :columns], symmetrise(solved[..., columns:-1]), solved[..., -1], pivots)
+    return (_by_pairs if matrix.shape[-1] <= WRITTEN_OUT else _by_cholesky)(matrix, right)
 
 
 def information(
     mean: Float[Array, "n d"], covariance: Float[Array, "n d d"]
 ) -> tuple[Float[Array, "n d"], Float[Array, "n d d"]] | None:
-    """$\\Sigma^{-1} m$ and $\\Sigma^{-1}$, written out; None beyond the order where that pays."""
-    if mean.shape[-1] > WRITTEN_OUT:
+    """$\\Sigma^{-1} m$ and $\\Sigma^{-1}$, written out entry by entry; None beyond the order where that pays.
+
+    Every entry is an array (n,), so that all n are computed side by side. Pivot by pivot the triangle of the matrix is
+    replaced by that of minus its inverse (the sweep operator).
+    """
+    size = mean.shape[-1]
+    if size > WRITTEN_OUT:
         return None
-    found = eliminate(covariance, covariance[..., :0], mean)
-    return found.centre, found.inverse
-
-
-def _by_blocks(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
-    """$M^{-1} R$ and the pivots: one half of the rows is eliminated, then the other (Schur complement)."""
-    size = matrix.shape[-1]
-    if size <= 3:
-        return _by_rows(matrix, right)
-    half = size // 2
-    corner, side, rest = matrix[..., :half, :half], matrix[..., :half, half:], matrix[..., half:, half:]
-    above, first = _by_blocks(corner, jnp.concatenate([side, right[..., :half, :]], -1))
-    left = jnp.concatenate([rest, right[..., half:, :]], -1) - multiply(transpose(side), above)
-    below, second = _by_blocks(left[..., : size - half], left[..., size - half :])
-    above = above[..., size - half :] - multiply(above[..., : size - half], below)
-    return jnp.concatenate([above, below], -2), jnp.concatenate([first, second], -1)
-
-
-def _by_rows(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
-    """The same, row by row: $L D L^T$, every entry an array of its own."""
-    size = matrix.shape[-1]
-    m = [[matrix[..., i, j, None] for j in range(size)] for i in range(size)]
-    rows, out = [right[..., i, :] for i in range(size)], [jnp.zeros(())] * size
+    entry = {(i, j): covariance[..., i, j] for i in range(size) for j in range(i + 1)}
     for k in range(size):
-        for i in range(k + 1, size):
-            factor = m[k][i] / m[k][k]
-            rows[i] = rows[i] - factor * rows[k]
-            m[i] = [m[i][j] - factor * m[k][j] for j in range(size)]
-    for k in reversed(range(size)):
-        out[k] = (rows[k] - sum(m[k][j] * out[j] for j in range(k + 1, size))) / m[k][k]
-    return jnp.stack(out, -2), jnp.concatenate([m[k][k] for k in range(size)], -1)
+        scale = 1.0 / entry[k, k]
+        column = {i: entry[max(i, k), min(i, k)] for i in range(size) if i != k}
+        row = {i: scale * x for i, x in column.items()}
+        entry = {(i, j): x - row[i] * column[j] if k not in (i, j) else row[i + j - k] if i != j else -scale
+                 for (i, j), x in entry.items()}  # fmt: skip
+    precision = [[-entry[max(i, j), min(i, j)] for j in range(size)] for i in range(size)]
+    linear = [sum(x * mean[..., j] for j, x in enumerate(row)) for row in precision]
+    return jnp.stack(linear, -1), jnp.stack([jnp.stack(row, -1) for row in precision], -2)
+
+
+def _by_pairs(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
+    """$M^{-1} R$ and the pivots: two rows at a time are eliminated, then filled in from the last.
+
+    A block of two is inverted by its determinant, which loses no more digits than to eliminate one row after the other;
+    by three it would. Everything else are products: in a loop XLA takes as long for every operation, however small.
+    """
+    size = matrix.shape[-1]
+    rest, above, pivots = jnp.concatenate([matrix, right], -1), [], []
+    for _ in range((size - 1) // 2):
+        inverse, found = _inverse_of_two(rest[..., :2, :2])
+        above.append(multiply(inverse, rest[..., :2, 2:]))
+        rest = rest[..., 2:, 2:] - multiply(rest[..., 2:, :2], above[-1])
+        pivots.append(found)
+    last = rest.shape[-2]
+    inverse, found = _inverse_of_two(rest[..., :last])
+    out = multiply(inverse, rest[..., last:])
+    for rows in reversed(above):
+        done = out.shape[-2]
+        out = jnp.concatenate([rows[..., done:] - multiply(rows[..., :done], out), out], -2)
+    return out, jnp.concatenate([*pivots, found], -1)
+
+
+def _inverse_of_two(matrix: Float[Array, "*b k k"]) -> tuple[Float[Array, "*b k k"], Float[Array, "*b k"]]:
+    """Inverse and pivots of a symmetric matrix of one or two rows."""
+    if matrix.shape[-1] == 1:
+        return 1.0 / matrix, matrix[..., 0]
+    a, b, c = matrix[..., :1, :1], matrix[..., :1, 1:], matrix[..., 1:, 1:]
+    determinant = a * c - b * b
+    adjugate = jnp.concatenate([jnp.concatenate([c, -b], -1), jnp.concatenate([-b, a], -1)], -2)
+    return adjugate / determinant, jnp.concatenate([a, determinant / a], -1)[..., 0, :]
 
 
 def _by_cholesky(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:

@@ -15,6 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ngmp_kernels.logarithm import log
+
+from ._small import multiply
+
 SHORT = 32  # steps below which two recursions are not worth compiling
 _REACH = 250.0  # in double precision, where weights underflow beyond 708
 
@@ -92,33 +96,33 @@ def _in_logarithms(unary, link):
 
 
 def _in_probabilities(unary, link, top):
-    """The same, given the largest entry of every row of `unary`, with messages that are scaled by the forward
-    normalisers $c_k$, as in the textbook: with $f_k = e^{u_k}$ and $A = e^{l}$,
-    $$ c_k = \\sum_i \\alpha_k f_k, \\quad \\alpha_{k+1} = A^T (\\alpha_k f_k / c_k), \\quad
-       \\beta_{k-1} = A (f_k / c_k) \\beta_k. $$
-    Then $\\sum_i \\alpha_k f_k \\beta_k = c_k$, so that no message leaves the reach of the table.
+    """The same, given the largest entry of every row of `unary`. With $f_k = e^{u_k}$ and $A = e^{l}$,
+    $$ \\alpha_{k+1} = A^T \\frac{\\alpha_k f_k}{c_k}, \\quad c_k = \\sum_i \\alpha_k f_k, \\qquad
+       \\beta_{k-1} = A \\frac{f_k \\beta_k}{\\sum_j f_k \\beta_k}, \\qquad
+       p(x_k) = \\frac{\\alpha_k f_k \\beta_k}{\\sum_i \\alpha_k f_k \\beta_k}. $$
+    A message is a mean of entries of A, so that none leaves the reach of the table. Neither recursion needs the other:
+    they run as two lanes of one loop, at little more than the cost of one.
     """
     peak = jnp.max(link)
     likelihood, table = jnp.exp(unary - top), jnp.exp(link[0] - peak)
+    tables = jnp.stack([table, table.T])
 
-    def forward(filtered, likelihood):
-        alpha = filtered @ table
-        joint = alpha * likelihood
-        norm = jnp.sum(joint)
-        return joint / norm, (alpha, norm)
+    def step(messages, likelihoods):
+        joint = messages * likelihoods
+        moved = multiply(joint[:, None], tables)[:, 0] / jnp.sum(joint, 1, keepdims=True)
+        return moved, messages
 
-    def backward(beta, likelihood):
-        return table @ (likelihood * beta), beta
-
-    one, first = jnp.ones_like(likelihood[0]), jnp.sum(likelihood[0])
-    _, (past, norms) = jax.lax.scan(forward, likelihood[0] / first, likelihood[1:])
-    past, norms = jnp.concatenate([one[None], past]), jnp.append(first, norms)
-    _, beta = jax.lax.scan(backward, one, likelihood / norms[:, None], reverse=True)
+    start = jnp.ones_like(likelihood, shape=(2, unary.shape[1]))
+    _, messages = jax.lax.scan(step, start, jnp.stack([likelihood, likelihood[::-1]], 1))
+    past, beta = messages[:, 0], messages[::-1, 1]
+    product = past * beta
+    one = jnp.ones_like(table[0])  # products with it are several times faster than sums of short rows
+    scale = jnp.matmul(product * likelihood, one, precision="highest")[:, None]
     # Not the logarithm of the product with the likelihood, which may be too small for a number.
-    log_norms = jnp.log(norms)
-    log_probs = jnp.log(past * beta) + (unary - top) - log_norms[:, None]
-    log_partition = jnp.sum(log_norms) + jnp.sum(top) + (unary.shape[0] - 1) * peak
-    return log_probs, log_partition, jnp.log(past), jnp.log(beta)
+    log_probs = log(product / scale) + (unary - top)
+    norms = jnp.matmul(past * likelihood, one, precision="highest")
+    log_partition = jnp.sum(log(norms)) + jnp.sum(top) + (unary.shape[0] - 1) * peak
+    return log_probs, log_partition, log(past), log(beta)
 
 
 def _shift(message):

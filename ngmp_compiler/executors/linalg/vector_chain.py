@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._small import eliminate, multiply, symmetrise, transpose
+from ._small import multiply, solve, symmetrise, transpose
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -73,21 +73,30 @@ class _Link(NamedTuple):
 
 
 def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tuple, tuple]:
-    """Eliminate a variable of precision P and shift g; precision and shift of the next, and the conditional."""
+    """Eliminate a variable of precision P and shift g: precision and shift of the next; and what was eliminated, as
+    $S^{-1} (B^T \\Lambda A, I, g)$ side by side, the pivots of S and g. In a loop few arrays are written faster.
+    """
     precision, shift = carry
-    gain, spread, centre, pivots = eliminate(precision + link.own, link.coupling, shift)
+    size = shift.shape[-1]
+    eye = jnp.broadcast_to(jnp.eye(size, dtype=precision.dtype), precision.shape)
+    solved, pivots = solve(precision + link.own, jnp.concatenate([link.coupling, eye, shift[..., None]], -1))
+    gain = solved[..., :size]
     rest = link.A - multiply(link.B, gain)
     update = multiply(transpose(gain), multiply(precision, gain)) + multiply(transpose(rest), multiply(link.link, rest))
     moved = unary + symmetrise(update), linear + jnp.sum(gain * shift[..., None], -2)
-    return moved, (gain, centre, spread, pivots, jnp.sum(shift * centre, -1))
+    return moved, (solved, pivots, shift)
 
 
-def _backward(carry: tuple, conditional: tuple) -> tuple[tuple, tuple]:
+def _backward(carry: tuple, solved: Float[Array, "*b d c"]) -> tuple[tuple, tuple]:
     """Moments of a variable from those of the next, and their covariance."""
     mean, covariance = carry
-    gain, centre, spread = conditional
+    size = mean.shape[-1]
+    gain, spread, centre = solved[..., :size], solved[..., size:-1], solved[..., -1]
     cross = multiply(gain, covariance)
-    state = centre + jnp.sum(gain * mean[..., None, :], -1), spread + symmetrise(multiply(cross, transpose(gain)))
+    state = (
+        centre + jnp.sum(gain * mean[..., None, :], -1),
+        symmetrise(spread) + symmetrise(multiply(cross, transpose(gain))),
+    )
     return state, (*state, cross)
 
 
@@ -115,26 +124,27 @@ def _sweep(unary, linear, link, A, B):
 
     start = jnp.stack([unary[0], unary[-1]]), jnp.stack([linear[0], linear[-1]])
     along = _lanes(unary, unary, length, 1), _lanes(linear, linear, length, 1), *moving
-    (precision, shift), (*conditionals, pivots, terms) = jax.lax.scan(forward, start, along)
+    (precision, shift), outer = jax.lax.scan(forward, start, along)
     if even:  # the last variable on the left is eliminated into the last one on the right
         tie = _Link(*(x[min(steps, len(x) - 1)] for x in rightward))
-        middle, (gain, own, width, pivot, term) = _forward((precision[0], shift[0]), tie, precision[1], shift[1])
-        inner = [(gain, own, width)]
+        middle, inner = _forward((precision[0], shift[0]), tie, precision[1], shift[1])
     else:  # both lanes have arrived at the same variable, and each has counted what it has of its own
         middle = precision[0] + (precision[1] - unary[steps]), shift[0] + (shift[1] - linear[steps])
-        pivot, term, inner = pivots[:0], terms[:0], []
-    _, spread, centre, last = eliminate(middle[0], middle[0][:, :0], middle[1])
-    found, between = [(centre, spread)], []
-    for conditional in inner:
-        state, (*_, covariance) = _backward(found[0], conditional)
+        inner = None
+    eye = jnp.eye(linear.shape[1], dtype=linear.dtype)
+    last = solve(middle[0], jnp.concatenate([eye, middle[1][:, None]], -1))
+    found, between = [(last[0][:, -1], symmetrise(last[0][:, :-1]))], []
+    if inner is not None:
+        state, (*_, covariance) = _backward(found[0], inner[0])
         found, between = [state, *found], [covariance[None]]
     ends = tuple(jnp.stack([x, y]) for x, y in zip(found[0], found[-1], strict=True))
-    _, (*moments, cross) = jax.lax.scan(_backward, ends, tuple(conditionals), reverse=True)
+    _, (*moments, cross) = jax.lax.scan(_backward, ends, outer[0], reverse=True)
     mean, covariance = (jnp.concatenate([x[:, 0], jnp.stack(inside), x[::-1, 1]])
                         for x, inside in zip(moments, zip(*found, strict=True), strict=True))  # fmt: skip
     cross = jnp.concatenate([cross[:, 0], *between, transpose(cross[::-1, 1])])
-    pivots = jnp.concatenate([x.reshape(-1) for x in (pivots, pivot, last)])
-    return mean, covariance, cross, pivots, jnp.sum(terms) + jnp.sum(term) + jnp.sum(middle[1] * centre)
+    eliminated = [outer, (*last, middle[1]), *([] if inner is None else [inner])]
+    pivots = jnp.concatenate([x.reshape(-1) for _, x, _ in eliminated])
+    return mean, covariance, cross, pivots, sum(jnp.sum(g * solved[..., -1]) for solved, _, g in eliminated)
 
 
 def _lanes(rightward: Array, leftward: Array, count: int, first: int) -> Array:
