@@ -242,16 +242,44 @@ def _mean_field_target(projection: Any, factor: AbstractProjected, j: int, margi
     return factor.mean_field_projection(j, marginals, projection)
 
 
-def _mean_field_evidence(factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-    """`E[log f] - sum_j eta_j . mu_j` under the product of the marginals."""
-    if len(marginals) == 1:
-        energy = factor.expected_log_message(0, marginals[0], marginals, Quadrature())
-    else:
-        energy = factor.expected_log_density(marginals, Quadrature())
-    return energy - _dots(marginals, leaves)
+class AbstractVMP(AbstractRule):
+    """Messages of the expected log-factor under the other marginals."""
+
+    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
+        del leaves
+        eta = _mean_field_target(Quadrature(), factor, j, marginals)
+        return eta, jnp.ones(marginals[j].batch_shape, bool)
+
+    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
+        """`E[log f] - sum_j eta_j . mu_j` under the product of the marginals."""
+        if len(marginals) == 1:
+            energy = factor.expected_log_message(0, marginals[0], marginals, Quadrature())
+        else:
+            energy = factor.expected_log_density(marginals, Quadrature())
+        return energy - _dots(marginals, leaves)
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return True
 
 
-class NCVMP(AbstractRule):
+class VMP(AbstractVMP):
+    """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
+
+    mean_field: ClassVar[bool] = True
+
+
+class StructuredVMP(AbstractVMP):
+    """The messages of VMP between the interfaces of a factor, with all that stands behind one of them kept joint.
+
+    On `Normal(dot(phi, w), precision=tau)` that is q(out, w) q(tau), whatever else out and w are tied to. It is also
+    what NGMP and EP fall back on where an exact log-message has no projection (toward vectors and matrices).
+    """
+
+    mean_field: ClassVar[bool] = False
+
+
+class NCVMP(AbstractVMP):
     """Non-conjugate VMP: one tangent projection, a sweep, of the expected log-factor under the other marginals."""
 
     projection: Any = Quadrature()
@@ -262,51 +290,12 @@ class NCVMP(AbstractRule):
         eta = _mean_field_target(self.projection, factor, j, marginals)
         return eta, jnp.ones(marginals[j].batch_shape, bool)
 
-    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        return _mean_field_evidence(factor, marginals, leaves)
-
     def stationary(self, factor: AbstractProjected) -> bool:
         del factor
         return isinstance(self.projection, Quadrature)
 
 
-class VMP(AbstractRule):
-    """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
-
-    mean_field: ClassVar[bool] = True
-
-    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        return NCVMP().target(factor, j, marginals, leaves)
-
-    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        return _mean_field_evidence(factor, marginals, leaves)
-
-    def stationary(self, factor: AbstractProjected) -> bool:
-        del factor
-        return True
-
-
-class StructuredVMP(AbstractRule):
-    """The messages of VMP between the interfaces of a factor, with all that stands behind one of them kept joint.
-
-    On `Normal(dot(phi, w), precision=tau)` that is q(out, w) q(tau), whatever else out and w are tied to. It is also
-    what NGMP and EP fall back on where an exact log-message has no projection (toward vectors and matrices).
-    """
-
-    mean_field: ClassVar[bool] = False
-
-    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        return NCVMP().target(factor, j, marginals, leaves)
-
-    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        return _mean_field_evidence(factor, marginals, leaves)
-
-    def stationary(self, factor: AbstractProjected) -> bool:
-        del factor
-        return True
-
-
-class PVMP(AbstractRule):
+class PVMP(AbstractVMP):
     """Projective VMP: the projection of NCVMP iterated on the edge, all else fixed, until the marginal agrees with it.
 
     Args:
@@ -333,9 +322,6 @@ class PVMP(AbstractRule):
         found = solve_edge(toward, cavity, leaves[j], self.iterations, self.tol)
         eta = jax.lax.stop_gradient(found) + (once - jax.lax.stop_gradient(once))
         return eta, jnp.ones(cavity.batch_shape, bool)
-
-    def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        return _mean_field_evidence(factor, marginals, leaves)
 
     def stationary(self, factor: AbstractProjected) -> bool:
         del factor

@@ -10,8 +10,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import AbstractFamily
 
-from ._adaptive import AdaptiveState
-from ._anderson import AndersonState
 from ._core import Leaves
 from ._emit import Map
 
@@ -133,11 +131,12 @@ class Solver:
 
 
 def _has_rates(x: Any) -> bool:
-    return isinstance(x, AdaptiveState | AndersonState)
+    """Whether a solver's memory knows what to make of a step that was refused; others start anew."""
+    return hasattr(x, "refused")
 
 
 def _has_secants(x: Any) -> bool:
-    return isinstance(x, AndersonState)
+    return hasattr(x, "damped")
 
 
 def _pick(leaves: Leaves, keys: list[str]) -> Leaves:
