@@ -140,20 +140,21 @@ def _scan(chain: Chain) -> _Solved:
     zero = jnp.zeros(2, chain.unary.dtype)
     begin, potentials = (zero, zero, zero + 1.0), (unary, linear, *along)
     (p, g, lowest), (inverse, shift) = jax.lax.scan(inward, begin, potentials, unroll=unroll[0])
-    centre_inverse, centre_shift = 1.0 / (middle[0] + p[0] + p[1]), middle[1] + g[0] + g[1]
-    centre_mean = centre_shift * centre_inverse
-    start = jnp.stack([centre_mean] * 2), jnp.stack([centre_inverse] * 2)
+    # Both lanes go on from the middle; pairs are kept as pairs, since XLA calls a kernel for every cut.
+    centre_inverse, centre_shift = 1.0 / (middle[0] + (p + p[::-1])), middle[1] + (g + g[::-1])
+    start = centre_shift * centre_inverse, centre_inverse
     conditionals = inverse, shift, *along[2:]
     ends, (mean, variance) = jax.lax.scan(outward, start, conditionals, reverse=True, unroll=unroll[1])
     # What is not finite stays so to the end of its lane: no pass over all moments is needed to find it.
-    proper = (jnp.min(lowest) > 0) & (centre_inverse > 0) & jnp.all(jnp.isfinite(ends[0] + ends[1]))
-    inner = jnp.concatenate([variance[1:], start[1][None]])[: len(variance)]  # of the neighbour nearer to the middle
+    left, right = ((lowest[i] > 0) & jnp.isfinite(ends[0][i] + ends[1][i]) for i in (0, 1))
+    proper = left & right & (centre_inverse[0] > 0)
+    inner = jnp.concatenate([variance[1:], centre_inverse[None]])[: len(variance)]  # of the neighbour nearer to the middle
     moments = Moments(
-        _unfold(mean, centre_mean)[:length], _unfold(variance, centre_inverse)[:length],
+        _unfold(mean, start[0][0])[:length], _unfold(variance, start[1][0])[:length],
         _unfold(links[2] * inverse * inner)[: length - 1],
     )  # fmt: skip
-    quadratic = jnp.sum(shift * shift * inverse) + centre_shift * centre_mean
-    logs = jnp.sum(jnp.log(inverse)) + jnp.log(centre_inverse)
+    quadratic = jnp.sum(shift * shift * inverse) + (centre_shift * start[0])[0]
+    logs = jnp.sum(jnp.log(inverse)) + jnp.log(centre_inverse[0])
     if shared:  # the integral over a flat variable at the end of a link is that of the link
         logs += extra * jnp.log(chain.ahead[0])
     return _Solved(moments, logs, quadratic, proper)
