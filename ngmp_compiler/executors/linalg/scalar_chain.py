@@ -148,7 +148,7 @@ def _scan(chain: Chain) -> _Solved:
     # What is not finite stays so to the end of its lane: no pass over all moments is needed to find it.
     left, right = ((lowest[i] > 0) & jnp.isfinite(ends[0][i] + ends[1][i]) for i in (0, 1))
     proper = left & right & (centre_inverse[0] > 0)
-    inner = jnp.concatenate([variance[1:], centre_inverse[None]])[: len(variance)]  # of the neighbour nearer to the middle
+    inner = jnp.concatenate([variance[1:], centre_inverse[None]])[: len(variance)]  # of the neighbour further in
     moments = Moments(
         _unfold(mean, start[0][0])[:length], _unfold(variance, start[1][0])[:length],
         _unfold(links[2] * inverse * inner)[: length - 1],
