@@ -38,13 +38,13 @@ def secant_rate(
     overlap, square = jnp.zeros_like(rate), jnp.zeros_like(rate)
     for g, h, d, scale in zip(*map(jax.tree.leaves, (gradient, last, moved)), scales(eta, gradient, last), strict=True):
         event = tuple(range(rate.ndim, g.ndim))
-        d = d / scale
-        overlap += jnp.sum(d * ((g - h) / scale), event)
+        unit = 1 / scale
+        d = d * unit
+        overlap += jnp.sum(d * ((g - h) * unit), event)
         square += jnp.sum(d * d, event)
     known = square > 0
-    # Under damping alone, d = -rate h, this is 1 - rho with rho = <g, h> / <h, h>.
-    lag = rate * overlap / jnp.where(known, square, 1)
-    factor = jnp.clip(1 / jnp.maximum(lag, 0.1), cut, grow)
+    # Under damping alone, d = -rate h, rate * overlap / square is 1 - rho with rho = <g, h> / <h, h>.
+    factor = jnp.clip(square / jnp.where(known, jnp.maximum(rate * overlap, 0.1 * square), 1), cut, grow)
     return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
 
 

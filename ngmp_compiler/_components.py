@@ -42,7 +42,9 @@ def components(size: int, pairs: np.ndarray) -> Components:
     """Components of `size` nodes under coupled pairs (m, 2)."""
     if len(pairs) == 0:
         return Components(np.arange(size), size, np.empty((0, 2), int), np.empty(0, int), np.zeros(size, int))
-    low, high = pairs.min(1), pairs.max(1)
+    low, high = np.minimum(pairs[:, 0], pairs[:, 1]), np.maximum(pairs[:, 0], pairs[:, 1])
+    if (high - low == 1).all() and (low[1:] > low[:-1]).all():
+        return _runs(size, low)
     code = low.astype(np.int64) * size + high
     if (code[1:] > code[:-1]).all():  # as in a chain; sorting a million pairs takes as long as all else here
         ties = np.ones(len(code), int)
@@ -53,6 +55,15 @@ def components(size: int, pairs: np.ndarray) -> Components:
     matrix = coo_array((np.ones(len(edges), np.int8), (edges[:, 0], edges[:, 1])), shape=(size, size))
     count, label = connected_components(matrix, directed=False)
     return Components(label, count, edges, ties, degree)
+
+
+def _runs(size: int, low: np.ndarray) -> Components:
+    """Components where nodes are tied to the next one only, as in chains declared in order: no search is needed."""
+    tied = np.zeros(size + 1, bool)
+    tied[low + 1] = True  # to the one before
+    label = np.cumsum(~tied[:-1]) - 1
+    degree = tied[:-1].astype(int) + tied[1:]
+    return Components(label, int(label[-1]) + 1, np.stack([low, low + 1], 1), np.ones(len(low), int), degree)
 
 
 def private_nodes(
@@ -92,10 +103,9 @@ def shapes(found: Components) -> list[Shape]:
     tied = np.bincount(found.label[found.edges[:, 0]], minlength=found.count)
     repeated = np.zeros(found.count, bool)
     repeated[found.label[found.edges[found.ties > 1, 0]]] = True
-    top = np.zeros(found.count, int)
-    np.maximum.at(top, found.label, found.degree)
     order = np.argsort(found.label, kind="stable")
     starts = np.concatenate([[0], np.cumsum(size)])
+    top = np.maximum.reduceat(found.degree[order], starts[:-1])
     by_label = np.argsort(found.label[found.edges[:, 0]], kind="stable")
     edge_starts = np.concatenate([[0], np.cumsum(tied)])
     out = []

@@ -73,6 +73,9 @@ class Core:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
         self.constant += jnp.sum(masked(group, log_scale))
         edge = group.edges[0]
+        if isinstance(edge, Functional):
+            # Behind a barrier: XLA would compute with a million constant precisions of a chain while it compiles.
+            message = type(message)(message.eta1, jax.lax.optimization_barrier(message.eta2))
         if isinstance(edge, Functional) and group.mask is None and message.batch_shape == (1,):
             self.shared[g, 0] = message
         message = jax.tree.map(lambda x: masked(group, x), message)

@@ -81,7 +81,7 @@ def schedule_gaussian(
     pieces: list[list] = [[] for _ in plans]
     for number, ((_, _, f), t) in enumerate(zip(functionals, touched, strict=True)):
         owner = executor[t[0]] if len(t) else np.empty(0, int)
-        for e in np.unique(owner[owner >= 0]):  # none: integrated out
+        for e in np.flatnonzero(np.bincount(owner[owner >= 0])):  # none: integrated out
             rows = None if (owner == e).all() else np.flatnonzero(owner == e)
             pieces[e].extend(restrict(number, f, r) for r in _directed(t, rows, plans[e], nodes))
     roles = _roles(groups, functionals)
@@ -171,18 +171,19 @@ def _fit(part: Shape, nodes: Nodes, wide: np.ndarray, knotted: np.ndarray) -> tu
     if knotted[part.nodes].any():
         return ()
     which = nodes.plane_of(part.nodes)
+    every = np.flatnonzero(np.bincount(which))
     out = []
-    if part.path is not None and (which == which[0]).all():
+    if part.path is not None and len(every) == 1:
         vector = bool(nodes.planes[which[0]].event_shape)
         # Vector links must all have one width; mixed ones are rare and solved jointly.
         if not vector or wide[part.nodes].all() or not wide[part.nodes].any():
             out.append("chain")
     if part.hub is not None and not wide[part.nodes].any():
         satellites = part.nodes[part.nodes != part.hub]
-        pair = len(part.nodes) == 2 and len(set(which)) == 2 and not all(nodes.planes[w].event_shape for w in which)
+        pair = len(part.nodes) == 2 and len(every) == 2 and not all(nodes.planes[w].event_shape for w in every)
         if pair or all(not p.event_shape for p in nodes.split(satellites)):
             out.append("star")
-    if part.tree and not any(nodes.planes[w].event_shape for w in set(which)):
+    if part.tree and not any(nodes.planes[w].event_shape for w in every):
         out.append("tree")
     return tuple(out)
 

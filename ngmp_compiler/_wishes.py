@@ -38,8 +38,10 @@ class Wishes:
 
     def among(self, at: np.ndarray) -> list[int]:
         """The names that ask for something for any of the nodes."""
+        if not self.names:
+            return []
         own = np.unique(self.of[at])
-        return own[own >= 0].tolist() if self.names else []
+        return own[own >= 0].tolist()
 
     def private(self) -> np.ndarray:
         """Nodes that may be integrated out of sums: all but those that something else is asked for."""

@@ -109,9 +109,11 @@ def _integrals(q: Dirichlet, probs: Float[Array, "n K"]) -> tuple[Float[Array, "
 
 def _stretched(right: Float[Array, " n"]) -> tuple[Float[Array, "Q n"], Float[Array, "Q n"]]:
     """Nodes `x = (v + sinh v)/2` from `-_REACH` to `right`, uniform in v, and their weights."""
-    start, end = -jnp.arcsinh(jnp.full_like(right, 2 * _REACH)), jnp.arcsinh(2 * right)
+    start, end = -np.log(4 * _REACH), jnp.log(4 * right)  # arcsinh(2x) at large x
     v = start + (end - start) * jnp.asarray(np.linspace(0.0, 1.0, _POINTS), right.dtype)[:, None]
-    return 0.5 * (v + jnp.sinh(v)), 0.5 * (1 + jnp.cosh(v)) * (end - start) / (_POINTS - 1)
+    e = jnp.exp(v)
+    inverse = 1 / e
+    return 0.5 * v + 0.25 * (e - inverse), (0.5 + 0.25 * (e + inverse)) * (end - start) / (_POINTS - 1)
 
 
 def _natural_gradient(alpha: Float[Array, "n K"], slope: Float[Array, "n K"]) -> Float[Array, "n K"]:

@@ -88,8 +88,7 @@ def nodes(rule: AbstractRule, q: AbstractFamily) -> tuple[Array, Float[Array, "Q
     for actual in (rule, Quadrature()):
         make = _NODES.get((type(actual), type(q)))
         if make is not None:
-            z, log_weights = make(actual, q)
-            return z, log_weights - jax.nn.logsumexp(log_weights, axis=0)
+            return make(actual, q)
     raise TypeError(f"No quadrature on {type(q).__name__} edges: messages toward them must be conjugate.")
 
 
@@ -98,9 +97,9 @@ def nodes(rule: AbstractRule, q: AbstractFamily) -> tuple[Array, Float[Array, "Q
 
 @functools.lru_cache
 def hermite(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and log-weights for the standard normal."""
+    """Nodes and normalised log-weights for the standard normal."""
     u, w = np.polynomial.hermite_e.hermegauss(n)
-    return u, np.log(w)
+    return u, np.log(w) - np.log(w.sum())
 
 
 def _column(x: np.ndarray, q: AbstractFamily) -> Float[Array, "Q ..."]:
@@ -150,15 +149,22 @@ def _stretch(left: Float[Array, "*b"], right: Float[Array, "*b"], n: int) -> Nod
     uniform grid would need 1/shape times more nodes at shape < 1.
     """
     reach = jnp.stack([left, right])
-    v = jnp.arcsinh(2 * reach)  # an upper bound; Newton on a convex function descends from it
-    for _ in range(2):
-        v = v - (v + jnp.sinh(v) - 2 * reach) / (1 + jnp.cosh(v))
+    # Within 6 % of the end; a step of Newton's method, v - (v + sinh v - 2 reach) / (1 + cosh v) with e = exp(v), comes
+    # within 0.2 %, and from above: the function is convex.
+    v = jnp.log1p(reach * (1 + 0.868 * reach) / (1 + 0.217 * reach))
+    e = jnp.exp(v)
+    v = v - (e * e - 1 + e * (2 * v - 4 * reach)) / (1 + e) ** 2
     start, end = -v[0], v[1]
     unit = jnp.asarray(np.linspace(0.0, 1.0, n), v.dtype).reshape((-1,) + (1,) * start.ndim)
     v = start + (end - start) * unit
     e = jnp.expm1(v)  # sinh v = (e + e / (1 + e)) / 2, cosh v = 1 + e^2 / (2 (1 + e)), accurate at small v
     ratio = e / (1 + e)
     return 0.5 * v + 0.25 * (e + ratio), jnp.log1p(0.25 * e * ratio)
+
+
+def _normalised(log_weights: Float[Array, "Q *b"]) -> Float[Array, "Q *b"]:
+    """Relative to the mode they are neither all tiny nor ever large, so that the sum needs no search for the largest."""
+    return log_weights - jnp.log(jnp.sum(jnp.exp(log_weights), axis=0))
 
 
 def _gamma_trapezoid(n: int, q: Gamma) -> Nodes:
@@ -172,7 +178,7 @@ def _gamma_trapezoid(n: int, q: Gamma) -> Nodes:
     x, log_jacobian = _stretch(reach, jnp.log1p(reach), n)
     # Shapes below 0.05 put mass below the smallest positive number; the node must stay positive for log tau.
     tau = jnp.maximum(q.mean * jnp.exp(x), jnp.finfo(q.dtype).tiny)
-    return tau, log_jacobian - a * (jnp.expm1(x) - x)
+    return tau, _normalised(log_jacobian - a * (jnp.expm1(x) - x))
 
 
 def _inverse_gamma_trapezoid(n: int, q: InverseGamma) -> Nodes:
@@ -214,7 +220,7 @@ def _beta_trapezoid(n: int, q: Beta) -> Nodes:
     x, log_jacobian = _stretch(_beta_reach(b, a, cutoff), _beta_reach(a, b, cutoff), n)
     info = jnp.finfo(q.dtype)
     p = jnp.clip(jax.nn.sigmoid(x + jnp.log(a / b)), info.tiny, 1 - info.epsneg)
-    return p, log_jacobian - _beta_drop(x, a, b)
+    return p, _normalised(log_jacobian - _beta_drop(x, a, b))
 
 
 # -- sigma points --------------------------------------------------------------------------------------------------
