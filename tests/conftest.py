@@ -6,6 +6,7 @@ Precision is a property of the process: one flag leaks into every module, so flo
 
 import gc
 import os
+import zlib
 from pathlib import Path
 
 # Each worker has a core to itself: threads of all of them on all cores only get into each other's way. Most of a test
@@ -15,6 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the LAPACK that jax calls:
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 import jax  # noqa: E402
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import PRNGKeyArray  # noqa: E402
 
@@ -42,6 +44,12 @@ def forget_compiled_programs():
 def key() -> PRNGKeyArray:
     """A fixed key; split it for more. Seeds never depend on the clock."""
     return jax.random.key(20240229)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers of the test's own, the same whatever other tests run: seeded by its name."""
+    return np.random.default_rng(zlib.crc32(request.node.name.encode()))
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ In double precision XLA on a CPU calls the C library for every single element, t
 takes. Here the logarithm is arithmetic that fills vector registers, and right to a unit in the last place: with
 $x = 2^k (1 + f)$, $\sqrt{1/2} \le 1 + f < \sqrt 2$ and $s = f / (2 + f)$,
 $$ \log x = k \log 2 + \log(1 + f), \qquad \log(1 + f) = 2 \operatorname{artanh} s = f - s (f - R), $$
-where R is a polynomial in $s^2$ (fdlibm's, of degree seven). Other precisions are left to XLA, which does the same.
+where R is a polynomial in $s^2$ (fdlibm's, of degree seven). Other precisions are left to XLA, which does
+the same, and so are few elements.
 """
 
 import jax
@@ -21,20 +22,21 @@ _ARTANH = (
 _LOG_2 = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # k times the first is exact
 _HALF_ROOT = np.float64(np.sqrt(0.5)).view(np.int64)
 _MANTISSA = np.int64(52)  # bits
+FEW = 4096  # elements below which what is saved is not worth the time to compile it
 
 
 @jax.custom_jvp
 def log(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """`log(x)`; as `jnp.log` at zero, infinity and below zero."""
     x = jnp.asarray(x)
-    return jnp.log(x) if x.dtype != jnp.float64 else _log(x, jnp.zeros((), x.dtype))
+    return _log(x, jnp.zeros((), x.dtype)) if _pays(x) else jnp.log(x)
 
 
 @jax.custom_jvp
 def log1p(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """`log(1 + x)`, accurate for small x; as `jnp.log1p` at -1, infinity and below -1."""
     x = jnp.asarray(x)
-    if x.dtype != jnp.float64:
+    if not _pays(x):
         return jnp.log1p(x)
     total = 1.0 + x
     lost = jnp.minimum(x, 1.0) - (total - jnp.maximum(x, 1.0))  # what rounding took from the sum
@@ -50,6 +52,10 @@ def softplus(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
 log.defjvps(lambda dx, _, x: dx / x)
 log1p.defjvps(lambda dx, _, x: dx / (1.0 + x))
 softplus.defjvps(lambda dx, _, x: dx * jax.nn.sigmoid(x))
+
+
+def _pays(x: Array) -> bool:
+    return x.dtype == jnp.float64 and x.size >= FEW
 
 
 def _log(x: Float[Array, "*b"], more: Float[Array, "*#b"]) -> Float[Array, "*b"]:

@@ -87,13 +87,17 @@ def log_precision_nodes(s: Gaussian, square: Float[Array, " n"] | None = None) -
 
 
 def lambert(square: Array, m: Array, v: Array) -> Array:
-    """`u` with `u + log u = L`, `L = log(v r^2/2) + m + v/2`, to a few digits: it only places nodes."""
+    """`u` with `u + log u = L`, `L = log(v r^2/2) + m + v/2`, to a few digits: it only places nodes.
+
+    Hence in single precision, twice as fast and more, and two steps of Newton's method; for L below -30, u at -30.
+    """
     tiny = jnp.finfo(square.dtype).tiny
-    log_target = jnp.maximum(log(jnp.maximum(0.5 * v * square, tiny)) + m + 0.5 * v, -30.0)
+    log_target = log(jnp.maximum(0.5 * v * square, tiny)) + m + 0.5 * v
+    log_target = jnp.clip(log_target, -30.0, 1e30).astype(jnp.float32)
     u = softplus(log_target)
-    for _ in range(3):  # Newton
+    for _ in range(2):
         u = u * (1.0 + log_target - log(u)) / (1.0 + u)
-    return u
+    return u.astype(square.dtype)
 
 
 def scale_mixture_cdf(out: Array, r: Gaussian, log_precision: Array, log_weights: Array) -> Float[Array, " n"]:

@@ -26,6 +26,7 @@ from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
 from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
+from .logarithm import log1p
 
 Nodes = tuple[Array, Array]
 _PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
@@ -159,7 +160,7 @@ def _stretch(left: Float[Array, "*b"], right: Float[Array, "*b"], n: int) -> Nod
     v = start + (end - start) * unit
     e = jnp.expm1(v)  # sinh v = (e + e / (1 + e)) / 2, cosh v = 1 + e^2 / (2 (1 + e)), accurate at small v
     ratio = e / (1 + e)
-    return 0.5 * v + 0.25 * (e + ratio), jnp.log1p(0.25 * e * ratio)
+    return 0.5 * v + 0.25 * (e + ratio), log1p(0.25 * e * ratio)
 
 
 def _normalised(log_weights: Float[Array, "Q *b"]) -> Float[Array, "Q *b"]:

@@ -117,6 +117,20 @@ def slices(features: Float[Array, "b n D"]) -> Slices | None:
     return Slices(rows, rows * np.arange(n // rows), n // rows * rows)
 
 
+HALVES = 64  # columns from which it pays to compute one of two equal blocks of a product only
+
+
+def _symmetric_product(weighted: Float[Array, "b n D"], features: Float[Array, "b n D"]) -> Float[Array, "b D D"]:
+    """`weighted^T features`, which is symmetric: of two halves of the columns, three of the four products."""
+    if features.shape[-1] < HALVES:
+        return jnp.einsum("bnd,bne->bde", weighted, features)
+    half = features.shape[-1] // 2
+    corner = jnp.einsum("bnd,bne->bde", weighted[..., :half], features[..., :half])
+    below = jnp.einsum("bnd,bne->bde", weighted[..., half:], features)
+    right = jnp.swapaxes(below[..., :half], -1, -2)
+    return jnp.concatenate([jnp.concatenate([corner, right], -1), below], -2)
+
+
 def gram(features: Float[Array, "b n D"], weights: Float[Array, "b n"]) -> Float[Array, "b D D"]:
     """`sum_n weight_n phi_n phi_n^T` for every vector: one matrix product each."""
     cut = slices(features)
@@ -124,7 +138,7 @@ def gram(features: Float[Array, "b n D"], weights: Float[Array, "b n"]) -> Float
         weighted = features * weights[..., None]
         if features.shape[1] == 1:  # the outer product of one row is as large as the result
             return weighted[:, 0, :, None] * features[:, 0, None, :]
-        return jnp.einsum("bnd,bne->bde", weighted, features)
+        return _symmetric_product(weighted, features)
     phi, lam = features[0], weights[0]
 
     def add(total, at):

@@ -22,7 +22,7 @@ from ngmp_kernels.families import MvGaussian
 
 from .._index import IndexMap
 from ._base import Piece, Potential, fill
-from ._rows import Rows, gram, slices
+from ._rows import HALVES, Rows, gram, slices
 from .linalg import add_jitter, factor, function_space
 
 LOG_2PI = math.log(2 * math.pi)
@@ -112,16 +112,28 @@ def _squared_norms(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> F
         return jnp.sum(_whiten(chol, phi) ** 2, -1)
     # LAPACK wants a transposed copy of all rows, on one device; with L^-1 at hand it is a product, as fast for many
     # rows, which XLA can partition over devices or which can be made in slices.
-    root = _whiten(chol, jnp.broadcast_to(jnp.eye(d, dtype=phi.dtype), (b, d, d)))
     if cut is None:
-        return jnp.sum((phi @ root) ** 2, -1)
-    root = root[0]
+        return _by_halves(chol, phi)
+    root = _whiten(chol, jnp.broadcast_to(jnp.eye(d, dtype=phi.dtype), (b, d, d)))[0]
 
     def some(rows: Float[Array, "c D"]) -> Float[Array, " c"]:
         return jnp.sum((rows @ root) ** 2, -1)
 
     done = jax.lax.map(lambda at: some(jax.lax.dynamic_slice_in_dim(phi[0], at, cut.rows)), cut.starts)
     return jnp.concatenate([done.reshape(-1), some(phi[0, cut.rest :])])[None]
+
+
+def _by_halves(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
+    """`|L^-1 phi|^2` by forward substitution: of two halves of the entries, so that no zeros of L^-1 are multiplied."""
+    d = phi.shape[-1]
+    if d < HALVES:
+        return jnp.sum((phi @ _whiten(chol, jnp.broadcast_to(jnp.eye(d, dtype=phi.dtype), chol.shape))) ** 2, -1)
+    half = d // 2
+    eyes = (jnp.broadcast_to(jnp.eye(k, dtype=phi.dtype), (chol.shape[0], k, k)) for k in (half, d - half))
+    first, second = map(_whiten, (chol[:, :half, :half], chol[:, half:, half:]), eyes)
+    above = phi[..., :half] @ first
+    below = (phi[..., half:] - above @ jnp.swapaxes(chol[:, half:, :half], -1, -2)) @ second
+    return jnp.sum(above**2, -1) + jnp.sum(below**2, -1)
 
 
 def _written_out(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:

@@ -202,10 +202,10 @@ def test_large_counts_under_a_wide_log_rate():
 # -- parts of the variance --------------------------------------------------------------------------------------------
 
 
-def test_parts_of_the_variance_of_a_heteroscedastic_regression():
+def test_parts_of_the_variance_of_a_heteroscedastic_regression(rng):
     """Law of total variance, by draws from the marginals and by the formula of the paper's predictive."""
-    phi, psi = RNG.normal(size=(20, 2)), RNG.normal(size=(20, 2))
-    y = phi @ np.array([1.0, -0.5]) + np.exp(-0.5 * psi @ np.array([0.5, 0.3])) * RNG.normal(size=20)
+    phi, psi = rng.normal(size=(20, 2)), rng.normal(size=(20, 2))
+    y = phi @ np.array([1.0, -0.5]) + np.exp(-0.5 * psi @ np.array([0.5, 0.3])) * rng.normal(size=20)
     inputs = {"phi": phi, "psi": psi, "y": y}
     program = ngmp.compile(ngmp_models.heteroscedastic)
     post = program(**inputs)
@@ -214,9 +214,9 @@ def test_parts_of_the_variance_of_a_heteroscedastic_regression():
     np.testing.assert_allclose(prediction.mean, phi @ v.mean, rtol=1e-9)
     np.testing.assert_allclose(prediction.epistemic, np.einsum("nd,de,ne->n", phi, v.covariance, phi), rtol=1e-8)
     np.testing.assert_allclose(prediction.aleatoric, np.exp(-s.mean + s.variance / 2), rtol=1e-8)
-    weights = RNG.multivariate_normal(v.mean, v.covariance, 200000)
-    noise = np.exp(-(np.asarray(s.mean) + np.sqrt(np.asarray(s.variance)) * RNG.normal(size=(200000, 20))))
-    draws = weights @ phi.T + np.sqrt(noise) * RNG.normal(size=(200000, 20))
+    weights = rng.multivariate_normal(v.mean, v.covariance, 200000)
+    noise = np.exp(-(np.asarray(s.mean) + np.sqrt(np.asarray(s.variance)) * rng.normal(size=(200000, 20))))
+    draws = weights @ phi.T + np.sqrt(noise) * rng.normal(size=(200000, 20))
     np.testing.assert_allclose(prediction.variance, draws.var(0), rtol=0.05)
     np.testing.assert_allclose(prediction.quantile(0.9), np.quantile(draws, 0.9, axis=0), atol=0.05)
 
@@ -245,9 +245,9 @@ def _noisy(y, mask, precision=1.0):
 
 
 @pytest.mark.slow
-def test_jit_vmap_and_shapes():
+def test_jit_vmap_and_shapes(rng):
     program = ngmp.compile(_noisy)
-    masks = RNG.random((3, N)) < 0.7
+    masks = rng.random((3, N)) < 0.7
 
     def run(mask):
         return program.predict(program(y=REAL, mask=mask), "y", y=REAL, mask=mask)
@@ -267,12 +267,12 @@ def test_jit_vmap_and_shapes():
 
 
 @pytest.mark.slow
-def test_vectors_and_merged_groups():
+def test_vectors_and_merged_groups(rng):
     def sensors(matrix, y):
         x = ngmp.sample("x", MvNormal(np.zeros(2), covariance=np.array([[2.0, 0.3], [0.3, 1.0]])))
         ngmp.sample("y", MvNormal(matrix @ x + 0.2, covariance=np.array([0.5, 0.4, 0.3])), obs=y)
 
-    inputs = {"matrix": RNG.normal(size=(3, 2)), "y": RNG.normal(size=(4, 3))}
+    inputs = {"matrix": rng.normal(size=(3, 2)), "y": rng.normal(size=(4, 3))}
     program = ngmp.compile(sensors)
     prediction = program.predict(program(**inputs), "y", **inputs)
     normal = st.norm(prediction.mean, np.sqrt(prediction.variance))
@@ -297,8 +297,8 @@ def test_vectors_and_merged_groups():
     np.testing.assert_allclose(prediction.cdf(found), 0.8, rtol=1e-10)
 
 
-def test_plates_of_many_axes():
-    y = RNG.normal(size=(2, 3))
+def test_plates_of_many_axes(rng):
+    y = rng.normal(size=(2, 3))
 
     def model(y):
         x = ngmp.sample("x", Normal(np.zeros(3), variance=1.0))
@@ -345,7 +345,7 @@ def test_outcomes_without_an_order():
 
 
 @pytest.mark.slow
-def test_inference_by_three_points_does_not_blur_predictions():
+def test_inference_by_three_points_does_not_blur_predictions(rng):
     """The projection is how messages are computed; the predictive integral is taken accurately all the same."""
     program = ngmp.compile(
         lambda features, y: ngmp.sample(
@@ -353,7 +353,7 @@ def test_inference_by_three_points_does_not_blur_predictions():
         ),
         method=ngmp.NGMP(projection=ngmp.Unscented()),
     )
-    inputs = {"features": RNG.normal(size=(N, 2)), "y": COUNTS % 2}
+    inputs = {"features": rng.normal(size=(N, 2)), "y": COUNTS % 2}
     post = program(**inputs)
     prediction = program.predict(post, "y", **inputs)
     m = inputs["features"] @ np.asarray(post["w"].mean)

@@ -82,11 +82,11 @@ def unrolled(program: ngmp.Program, inputs: dict[str, Any], sweeps: int) -> jax.
 
 
 @pytest.mark.parametrize("name", [*CASES, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_every_model_of_the_gallery(name):
+def test_every_model_of_the_gallery(name, rng):
     model, inputs, rest, rate = (CASES | SLOW)[name]
     inputs = jax.tree.map(lambda x: jnp.asarray(x, float), inputs)
     program = ngmp.compile(model, solver=optax.sgd(rate), tol=1e-13, max_sweeps=3000)
-    direction = jax.tree.map(lambda x: 0.1 * RNG.standard_normal(x.shape), inputs)
+    direction = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape), inputs)
 
     @jax.jit
     def f(x):

@@ -76,28 +76,29 @@ def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tu
     """Eliminate a variable of precision P and shift g: precision and shift of the next; and what was eliminated, as
     $S^{-1} (B^T \\Lambda A, I, g)$ side by side, the pivots of S and g. In a loop few arrays are written faster.
     """
-    precision, shift = carry
+    precision, shift = symmetrise(carry[0]), carry[1]
     size = shift.shape[-1]
     eye = jnp.broadcast_to(jnp.eye(size, dtype=precision.dtype), precision.shape)
     solved, pivots = solve(precision + link.own, jnp.concatenate([link.coupling, eye, shift[..., None]], -1))
     gain = solved[..., :size]
     rest = link.A - multiply(link.B, gain)
     update = multiply(transpose(gain), multiply(precision, gain)) + multiply(transpose(rest), multiply(link.link, rest))
-    moved = unary + symmetrise(update), linear + jnp.sum(gain * shift[..., None], -2)
+    moved = unary + update, linear + jnp.sum(gain * shift[..., None], -2)
     return moved, (solved, pivots, shift)
 
 
-def _backward(carry: tuple, solved: Float[Array, "*b d c"]) -> tuple[tuple, tuple]:
-    """Moments of a variable from those of the next, and their covariance."""
-    mean, covariance = carry
-    size = mean.shape[-1]
-    gain, spread, centre = solved[..., :size], solved[..., size:-1], solved[..., -1]
-    cross = multiply(gain, covariance)
-    state = (
-        centre + jnp.sum(gain * mean[..., None, :], -1),
-        symmetrise(spread) + symmetrise(multiply(cross, transpose(gain))),
-    )
-    return state, (*state, cross)
+def _backward(next_one: Float[Array, "*b d c"], solved: Float[Array, "*b d e"]) -> tuple[Array, tuple]:
+    """Moments of a variable from those of the next, both as (covariance, mean) side by side, and their covariance.
+
+    Not symmetrised, which would cost more than the rest: an antisymmetric part moves as the covariance itself does, so
+    that it stays a rounding error, and is removed in the end.
+    """
+    size = solved.shape[-2]
+    gain = solved[..., :size]
+    moved = multiply(gain, next_one)
+    covariance = solved[..., size:-1] + multiply(moved[..., :size], transpose(gain))
+    state = jnp.concatenate([covariance, (solved[..., -1] + moved[..., -1])[..., None]], -1)
+    return state, (state, moved[..., :size])
 
 
 def _sweep(unary, linear, link, A, B):
@@ -132,15 +133,14 @@ def _sweep(unary, linear, link, A, B):
         middle = precision[0] + (precision[1] - unary[steps]), shift[0] + (shift[1] - linear[steps])
         inner = None
     eye = jnp.eye(linear.shape[1], dtype=linear.dtype)
-    last = solve(middle[0], jnp.concatenate([eye, middle[1][:, None]], -1))
-    found, between = [(last[0][:, -1], symmetrise(last[0][:, :-1]))], []
+    last = solve(symmetrise(middle[0]), jnp.concatenate([eye, middle[1][:, None]], -1))
+    found, between = [last[0]], []
     if inner is not None:
-        state, (*_, covariance) = _backward(found[0], inner[0])
+        state, (_, covariance) = _backward(found[0], inner[0])
         found, between = [state, *found], [covariance[None]]
-    ends = tuple(jnp.stack([x, y]) for x, y in zip(found[0], found[-1], strict=True))
-    _, (*moments, cross) = jax.lax.scan(_backward, ends, outer[0], reverse=True)
-    mean, covariance = (jnp.concatenate([x[:, 0], jnp.stack(inside), x[::-1, 1]])
-                        for x, inside in zip(moments, zip(*found, strict=True), strict=True))  # fmt: skip
+    _, (moments, cross) = jax.lax.scan(_backward, jnp.stack([found[0], found[-1]]), outer[0], reverse=True)
+    moments = jnp.concatenate([moments[:, 0], jnp.stack(found), moments[::-1, 1]])
+    mean, covariance = moments[..., -1], symmetrise(moments[..., :-1])
     cross = jnp.concatenate([cross[:, 0], *between, transpose(cross[::-1, 1])])
     eliminated = [outer, (*last, middle[1]), *([] if inner is None else [inner])]
     pivots = jnp.concatenate([x.reshape(-1) for _, x, _ in eliminated])
