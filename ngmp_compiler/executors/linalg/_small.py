@@ -65,33 +65,35 @@ def information(
 def _by_pairs(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
     """$M^{-1} R$ and the pivots: two rows at a time are eliminated, then filled in from the last.
 
-    A block of two is inverted by its determinant, which loses no more digits than to eliminate one row after the other;
-    by three it would. Everything else are products: in a loop XLA takes as long for every operation, however small.
+    In a loop XLA takes as long for every operation, however small, so that rows by pairs take half the time.
     """
     size = matrix.shape[-1]
     rest, above, pivots = jnp.concatenate([matrix, right], -1), [], []
     for _ in range((size - 1) // 2):
-        inverse, found = _inverse_of_two(rest[..., :2, :2])
-        above.append(multiply(inverse, rest[..., :2, 2:]))
-        rest = rest[..., 2:, 2:] - multiply(rest[..., 2:, :2], above[-1])
+        rows, found = _solve_two(rest[..., :2, :2], rest[..., :2, 2:])
+        rest = rest[..., 2:, 2:] - multiply(rest[..., 2:, :2], rows)
+        above.append(rows)
         pivots.append(found)
     last = rest.shape[-2]
-    inverse, found = _inverse_of_two(rest[..., :last])
-    out = multiply(inverse, rest[..., last:])
+    out, found = _solve_two(rest[..., :last], rest[..., last:])
     for rows in reversed(above):
         done = out.shape[-2]
         out = jnp.concatenate([rows[..., done:] - multiply(rows[..., :done], out), out], -2)
     return out, jnp.concatenate([*pivots, found], -1)
 
 
-def _inverse_of_two(matrix: Float[Array, "*b k k"]) -> tuple[Float[Array, "*b k k"], Float[Array, "*b k"]]:
-    """Inverse and pivots of a symmetric matrix of one or two rows."""
+def _solve_two(matrix: Float[Array, "*b k k"], right: Float[Array, "*b k c"]) -> tuple[Array, Array]:
+    """The same for a matrix of one or two rows, by $L D L^T$: with its inverse, digits would be lost."""
+    a, first = matrix[..., :1, :1], right[..., :1, :]
     if matrix.shape[-1] == 1:
-        return 1.0 / matrix, matrix[..., 0]
-    a, b, c = matrix[..., :1, :1], matrix[..., :1, 1:], matrix[..., 1:, 1:]
-    determinant = a * c - b * b
-    adjugate = jnp.concatenate([jnp.concatenate([c, -b], -1), jnp.concatenate([-b, a], -1)], -2)
-    return adjugate / determinant, jnp.concatenate([a, determinant / a], -1)[..., 0, :]
+        return first / a, a[..., 0]
+    b, c = matrix[..., :1, 1:], matrix[..., 1:, 1:]
+    # 1/a and the reciprocal of the second pivot, c - b^2/a, in one operation.
+    inverse = jnp.concatenate([jnp.ones_like(a), a], -1) / jnp.concatenate([a, a * c - b * b], -1)
+    factor = b * inverse[..., :1]
+    second = (right[..., 1:, :] - factor * first) * inverse[..., 1:]
+    solved = jnp.concatenate([first * inverse[..., :1] - factor * second, second], -2)
+    return solved, jnp.concatenate([a, c - factor * b], -1)[..., 0, :]
 
 
 def _by_cholesky(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:

@@ -74,7 +74,8 @@ class _Link(NamedTuple):
 
 def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tuple, tuple]:
     """Eliminate a variable of precision P and shift g: precision and shift of the next; and what was eliminated, as
-    $S^{-1} (B^T \\Lambda A, I, g)$ side by side, the pivots of S and g. In a loop few arrays are written faster.
+    $S^{-1} (B^T \\Lambda A, I, g)$ side by side, the pivots of S, and $g^T S^{-1} g$. In a loop few arrays are written
+    faster.
     """
     precision, shift = symmetrise(carry[0]), carry[1]
     size = shift.shape[-1]
@@ -84,7 +85,7 @@ def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tu
     rest = link.A - multiply(link.B, gain)
     update = multiply(transpose(gain), multiply(precision, gain)) + multiply(transpose(rest), multiply(link.link, rest))
     moved = unary + update, linear + jnp.sum(gain * shift[..., None], -2)
-    return moved, (solved, pivots, shift)
+    return moved, (solved, pivots, jnp.sum(shift * solved[..., -1], -1))
 
 
 def _backward(next_one: Float[Array, "*b d c"], solved: Float[Array, "*b d e"]) -> tuple[Array, tuple]:
@@ -142,9 +143,9 @@ def _sweep(unary, linear, link, A, B):
     moments = jnp.concatenate([moments[:, 0], jnp.stack(found), moments[::-1, 1]])
     mean, covariance = moments[..., -1], symmetrise(moments[..., :-1])
     cross = jnp.concatenate([cross[:, 0], *between, transpose(cross[::-1, 1])])
-    eliminated = [outer, (*last, middle[1]), *([] if inner is None else [inner])]
+    eliminated = [outer, (*last, jnp.sum(middle[1] * last[0][:, -1])), *([] if inner is None else [inner])]
     pivots = jnp.concatenate([x.reshape(-1) for _, x, _ in eliminated])
-    return mean, covariance, cross, pivots, sum(jnp.sum(g * solved[..., -1]) for solved, _, g in eliminated)
+    return mean, covariance, cross, pivots, sum(jnp.sum(x) for _, _, x in eliminated)
 
 
 def _lanes(rightward: Array, leftward: Array, count: int, first: int) -> Array:
