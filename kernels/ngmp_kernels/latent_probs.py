@@ -9,6 +9,7 @@ $$ E[\ell] = \int_0^\infty \Big( (1 + t)^{-\sum_k \alpha_k} - \prod_k (1 + c_k t
 and its gradient in alpha, divided by the Fisher matrix, is the projection that NGMP asks for.
 """
 
+import math
 from typing import Any, ClassVar
 
 import jax
@@ -109,7 +110,7 @@ def _integrals(q: Dirichlet, probs: Float[Array, "n K"]) -> tuple[Float[Array, "
 
 def _stretched(right: Float[Array, " n"]) -> tuple[Float[Array, "Q n"], Float[Array, "Q n"]]:
     """Nodes `x = (v + sinh v)/2` from `-_REACH` to `right`, uniform in v, and their weights."""
-    start, end = -np.log(4 * _REACH), jnp.log(4 * right)  # arcsinh(2x) at large x
+    start, end = -math.log(4 * _REACH), jnp.log(4 * right)  # arcsinh(2x) at large x
     v = start + (end - start) * jnp.asarray(np.linspace(0.0, 1.0, _POINTS), right.dtype)[:, None]
     e = jnp.exp(v)
     inverse = 1 / e

@@ -164,7 +164,7 @@ def _stretch(left: Float[Array, "*b"], right: Float[Array, "*b"], n: int) -> Nod
 
 
 def _normalised(log_weights: Float[Array, "Q *b"]) -> Float[Array, "Q *b"]:
-    """Relative to the mode they are neither all tiny nor ever large, so that the sum needs no search for the largest."""
+    """Relative to the mode they are neither all tiny nor ever large: the sum needs no search for the largest."""
     return log_weights - jnp.log(jnp.sum(jnp.exp(log_weights), axis=0))
 
 

@@ -18,6 +18,7 @@ from .distribution import CONSTANT, WISHART, Distribution, Lowered, Signature, a
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from .families import Gamma, MvGaussian
 from .families import Wishart as WishartFamily
+from .families.mv_gaussian import _inverse
 from .oracle import Case, oracle_case, uniform
 from .projection import Quadrature, nodes
 from .special import LOG_2PI
@@ -208,9 +209,8 @@ def _lower_prior(out: Any, df: Any, scale: Any) -> Lowered:
         raise ValueError(f"Wishart: scale= must be a square matrix; got shape {scale.shape[-2:]}")
     symmetric = jnp.abs(scale - jnp.swapaxes(scale, -1, -2)) <= 1e-6 * jnp.max(jnp.abs(scale))
     # What is not positive definite gives NaN, which `checks` reports.
-    inverse = jnp.linalg.inv(jnp.where(symmetric, scale, jnp.nan))
-    inverse = jnp.where(jnp.isfinite(jnp.linalg.cholesky(scale)), inverse, jnp.nan)
-    return Lowered(WishartPrior(as_float(df), 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2))), (out,))
+    inverse = _inverse(jnp.linalg.cholesky(jnp.where(symmetric, scale, jnp.nan)))
+    return Lowered(WishartPrior(as_float(df), inverse), (out,))
 
 
 @register
