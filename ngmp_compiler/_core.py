@@ -73,7 +73,7 @@ class Core:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
         self.constant += jnp.sum(masked(group, log_scale))
         edge = group.edges[0]
-        if isinstance(edge, Functional):
+        if isinstance(edge, Functional) and group.n > 1:
             # Behind a barrier: XLA would compute with a million constant precisions of a chain while it compiles.
             message = type(message)(message.eta1, jax.lax.optimization_barrier(message.eta2))
         if isinstance(edge, Functional) and group.mask is None and message.batch_shape == (1,):
