@@ -1,6 +1,7 @@
 """What grows with N and what does not: `python benchmarks/scaling.py [--quick] [--only WORD]`
 
-1. Trace and compile every model of the gallery, N small, each time a fresh program (bar: 3 s).
+1. Trace and compile every model of the gallery, N small, each time a fresh program (bar: 3 s); on one processor and, in
+   a process of its own, on all of them.
 2. Compile time at N = 10^6 over that at N = 10^3, in turn (bar: 1.3).
 3. Processor time of a run per item and sweep at N = 10^4, 10^5, 10^6, in turn (bar: within 1.5 of each other); three
    sweeps of plain damping whatever the residual, one where the model is conjugate. Runs that would take more than half
@@ -13,24 +14,28 @@
 5. Dispatch: a call of a tiny program (N = 8) on the wall, less that of the same executable called without Python
    (bar: 100 microseconds).
 
-All in one thread, in double precision; data are arguments of the programs. Medians, in processor time where it is said:
-other jobs on the machine lengthen time on the wall.
+All in one thread unless it says otherwise, in double precision; data are arguments of the programs. Medians, in
+processor time where it is said: other jobs on the machine lengthen time on the wall.
 """
 
 import os
+import sys
 
 from speed import ONE_THREAD, one_processor
 
-os.environ["XLA_FLAGS"] = ONE_THREAD
-one_processor()
+if "--all-processors" not in sys.argv:
+    os.environ["XLA_FLAGS"] = ONE_THREAD
+    one_processor()
+elif hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 import argparse  # noqa: E402
 import json  # noqa: E402
 import statistics  # noqa: E402
 import subprocess  # noqa: E402
-import sys  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
+from functools import partial  # noqa: E402
 from typing import Any  # noqa: E402
 
 import jax  # noqa: E402
@@ -113,12 +118,13 @@ def run_time(models: Models, sizes: tuple[int, ...], seconds: float) -> Table:
     return ["model", "sweeps", *(f"N = {n}, ns" for n in sizes), "largest over smallest (bar 1.5)"], rows
 
 
-def in_huge_pages(arguments: list[str]) -> Table:
-    """The table of run times from a process whose memory comes in huge pages: it must be set before it starts."""
-    env = {**os.environ, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-    command = [sys.executable, __file__, "--run-time", *arguments]
+def elsewhere(name: str, arguments: list[str], **variables: str) -> Table:
+    """A table from a process of its own: processors and kind of memory must be chosen before it starts."""
+    command = [sys.executable, __file__, "--table", name, *arguments]
+    env = {**os.environ, "XLA_FLAGS": "", **variables}
     found = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return tuple(json.loads(found.splitlines()[-1]))
+    header, rows = json.loads(found.splitlines()[-1])
+    return header, rows
 
 
 def _turn(compiled: Any, inputs: dict[str, Any], calls: int) -> float:
@@ -176,26 +182,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few models, sizes to 10^5, one repeat")
     parser.add_argument("--only", default="", help="models whose name contains this")
-    parser.add_argument("--run-time", action="store_true", help="print only run times, as JSON")
+    parser.add_argument("--table", default="", help="print this table only, as JSON")
+    parser.add_argument("--all-processors", action="store_true", help="do not stay on one processor")
     args = parser.parse_args()
     chosen, every = ({k: v for k, v in models.items() if args.only in k} for models in (SCALABLE, GALLERY))
     if args.quick:
         chosen = {k: v for k, v in chosen.items() if k in ("poisson_chain", "mean_precision", "local_level")}
     repeats, sizes = (1, (10_000, 100_000)) if args.quick else (3, (10_000, 100_000, 1_000_000))
     tiny = {k: chosen[k] for k in ("mean_precision", "poisson_chain") if k in chosen}
-    seconds = 1.0 if args.quick else 5.0
-    if args.run_time:
-        print(json.dumps(run_time(chosen, sizes, seconds)))
-        return
+    compile_all = partial(gallery, chosen if args.quick else every, repeats)
+    run_all = partial(run_time, chosen, sizes, 1.0 if args.quick else 5.0)
+    huge = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
     parts = {
-        "Trace and compile, N = 100": lambda: gallery(chosen if args.quick else every, repeats),
+        "Trace and compile, N = 100": compile_all,
+        "Trace and compile, N = 100, all processors": lambda: elsewhere(
+            "Trace and compile, N = 100", [*sys.argv[1:], "--all-processors"]
+        ),
         "Compile time": lambda: compile_growth(chosen, repeats),
-        "Run time per item and sweep": lambda: run_time(chosen, sizes, seconds),
-        "Run time per item and sweep, memory in huge pages": lambda: in_huge_pages(sys.argv[1:]),
+        "Run time per item and sweep": run_all,
+        "Run time per item and sweep, memory in huge pages": lambda: elsewhere(
+            "Run time per item and sweep", sys.argv[1:], **huge
+        ),
         "Memory, N = 10^6": lambda: memory(chosen, 1_000_000),
         "Dispatch": lambda: dispatch(tiny, 3 if args.quick else 10),
     }
     aot(GALLERY["skills"], shapes(GALLERY["skills"].inputs(1)))  # jax's own first-use costs
+    if args.table:
+        print(json.dumps(parts[args.table]()))
+        return
     content = {}
     for title, measure in parts.items():
         header, rows = measure()
