@@ -2,7 +2,7 @@
 
 XLA on a CPU compiles a loop over scalars to one function, and a loop over vectors to many small calls a step; batched,
 a chain of scalars is the latter. And a batch of iterations sweeps until the last of its lanes has converged, over
-arrays that no longer fit the cache. Long chains are faster alone, up to any number of them.
+arrays that no longer fit the cache. Twenty chains of 300 steps were 1.2 times as fast alone, of 3288 steps 1.4 times.
 """
 
 from collections.abc import Callable

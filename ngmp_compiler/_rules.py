@@ -245,9 +245,11 @@ def _mean_field_target(projection: Any, factor: AbstractProjected, j: int, margi
 class AbstractVMP(AbstractRule):
     """Messages of the expected log-factor under the other marginals."""
 
+    projection: eqx.AbstractVar[Any]
+
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         del leaves
-        eta = _mean_field_target(Quadrature(), factor, j, marginals)
+        eta = _mean_field_target(self.projection, factor, j, marginals)
         return eta, jnp.ones(marginals[j].batch_shape, bool)
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
@@ -260,12 +262,13 @@ class AbstractVMP(AbstractRule):
 
     def stationary(self, factor: AbstractProjected) -> bool:
         del factor
-        return True
+        return isinstance(self.projection, Quadrature)
 
 
 class VMP(AbstractVMP):
     """Variational message passing: the expected log-factor under the other marginals, where it is in the family."""
 
+    projection: ClassVar[Any] = Quadrature()
     mean_field: ClassVar[bool] = True
 
 
@@ -276,6 +279,7 @@ class StructuredVMP(AbstractVMP):
     what NGMP and EP fall back on where an exact log-message has no projection (toward vectors and matrices).
     """
 
+    projection: ClassVar[Any] = Quadrature()
     mean_field: ClassVar[bool] = False
 
 
@@ -284,15 +288,6 @@ class NCVMP(AbstractVMP):
 
     projection: Any = Quadrature()
     mean_field: ClassVar[bool] = True
-
-    def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        del leaves
-        eta = _mean_field_target(self.projection, factor, j, marginals)
-        return eta, jnp.ones(marginals[j].batch_shape, bool)
-
-    def stationary(self, factor: AbstractProjected) -> bool:
-        del factor
-        return isinstance(self.projection, Quadrature)
 
 
 class PVMP(AbstractVMP):
@@ -322,10 +317,6 @@ class PVMP(AbstractVMP):
         found = solve_edge(toward, cavity, leaves[j], self.iterations, self.tol)
         eta = jax.lax.stop_gradient(found) + (once - jax.lax.stop_gradient(once))
         return eta, jnp.ones(cavity.batch_shape, bool)
-
-    def stationary(self, factor: AbstractProjected) -> bool:
-        del factor
-        return isinstance(self.projection, Quadrature)
 
 
 class BP(AbstractRule):
