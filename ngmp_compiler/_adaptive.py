@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily
 
@@ -17,9 +17,15 @@ class AdaptiveState(NamedTuple):
     rate: Any
     last: Any
 
-    def refused(self) -> "AdaptiveState":
-        """After a step that was not accepted: all rates halved, so that the same step is not tried again and again."""
-        return AdaptiveState(jax.tree.map(lambda a: 0.5 * a, self.rate), jax.tree.map(jnp.zeros_like, self.last))
+    def refused(self, blamed: dict[str, Bool[Array, " n"]]) -> "AdaptiveState":
+        """After a step that was not accepted: the rates of the rows to blame are halved, so that the same step is not
+        tried again and again."""
+        return AdaptiveState(halved(self.rate, blamed), jax.tree.map(jnp.zeros_like, self.last))
+
+
+def halved(rates: Any, blamed: dict[str, Bool[Array, " n"]]) -> Any:
+    """Rates by leaf, those of some rows halved; of leaves that a transformation does not see there are none."""
+    return {k: jnp.where(blamed[k], 0.5 * a, a) if isinstance(a, jax.Array) else a for k, a in rates.items()}
 
 
 def _is_family(x: Any) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import AbstractFamily
 
-from ._adaptive import scales, secant_rate
+from ._adaptive import halved, scales, secant_rate
 
 _LOCAL = 0.1  # relative residual, of the worst coordinate, below which the map counts as nearly affine
 _GROWTH = 2.0  # of the residual in one sweep, beyond which the history is not believed
@@ -31,10 +31,10 @@ class AndersonState(NamedTuple):
         """For a block that is not to mix: the steps of `adaptive`."""
         return self._replace(mixes=jnp.zeros_like(self.mixes))
 
-    def refused(self) -> "AndersonState":
-        """After a step that was not accepted: all rates halved, and the history dropped."""
-        rate = jax.tree.map(lambda a: 0.5 * a, self.rate)
-        return self._replace(rate=rate, count=jnp.zeros_like(self.count), size=jnp.full_like(self.size, jnp.inf))
+    def refused(self, blamed: dict[str, Bool[Array, " n"]]) -> "AndersonState":
+        """After a step that was not accepted: the rates of the rows to blame halved, and the history dropped."""
+        nothing = {"count": jnp.zeros_like(self.count), "size": jnp.full_like(self.size, jnp.inf)}
+        return self._replace(rate=halved(self.rate, blamed), **nothing)
 
 
 def anderson(memory: int = 5) -> optax.GradientTransformation:

@@ -26,6 +26,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ngmp_kernels import Quadrature
 from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
 from ._chunks import by_chunks
@@ -35,6 +36,8 @@ from ._rules import select
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 
+Shares = dict[str, Float[Array, " n"]]
+
 
 class Evaluation(NamedTuple):
     """The map at one point: targets, the core they came from, and which factors have a proper marginal and target."""
@@ -42,6 +45,7 @@ class Evaluation(NamedTuple):
     target: Leaves
     core: CoreResult
     fine: dict[str, Bool[Array, " n"]]
+    borrowed: dict[str, Bool[Array, " n"]]  # by leaf: which targets are, in part, those of mean field
 
 
 class Map:
@@ -75,11 +79,19 @@ class Map:
 
         return by_chunks(target, group.n, group.factor, marginals, own, rests)
 
-    def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None) -> Evaluation:
-        """One run of the core and one target for every interface (or for the ones in `keys`)."""
+    def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None, shares: Shares | None = None) -> Evaluation:
+        """One run of the core and one target for every interface (or for the ones in `keys`).
+
+        Args:
+            leaves: the point.
+            keys: of the leaves that targets are wanted for; all by default.
+            shares: see `whole_shares`; all of one by default.
+        """
         result = self.core.run(leaves)
+        shares = self.whole_shares() if shares is None else shares
         target: Leaves = {}
         fine: dict[str, Bool[Array, " n"]] = {}
+        borrowed: dict[str, Bool[Array, " n"]] = {}
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rests = self._rests(group, result)
@@ -91,10 +103,42 @@ class Map:
                 eta, exists = self._target(group, j, marginals, own, rests)
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
+                if group.name in shares:
+                    share = jnp.where(exists, shares[group.name], 0.0)
+                    borrowed[key] = masked(group, share < 1.0)
+                    eta = self._tempered(group, j, marginals, eta, share)
                 target[key] = eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 for x in jax.tree.leaves(eta):
                     fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
-        return Evaluation(target, result, fine)
+        return Evaluation(target, result, fine, borrowed)
+
+    def whole_shares(self) -> Shares:
+        """One for every factor of several interfaces: the share of its own rule in its targets.
+
+        The rest, `1 - share`, is the message of mean field, whose integrals exist under any marginals and which is
+        never convex where the log-factor is not. A factor whose message does not exist, because a cavity is improper,
+        has it whole; the solver lowers the share of factors that do not settle.
+        """
+        return {g.name: jnp.ones(g.n, self.plan.dtype) for g in self.projected
+                if len(g.edges) > 1 and self.rules[g.name].sees_cavities and not g.factor.deterministic}  # fmt: skip
+
+    def _tempered(
+        self, group: FactorGroup, j: int, marginals: Any, eta: AbstractFamily, share: Float[Array, " n"]
+    ) -> AbstractFamily:
+        """`share eta + (1 - share) eta_mf`, the second the message of mean field toward interface j."""
+
+        def message(factor: Any, marginals: Any) -> AbstractFamily:
+            return factor.mean_field_projection(j, marginals, Quadrature())
+
+        def mixed() -> AbstractFamily:
+            field = by_chunks(message, group.n, group.factor, marginals)
+            finite = jnp.ones(group.n, bool)
+            for x in jax.tree.leaves(field):
+                finite &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
+            field = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), field, eta)
+            return eta * share + select(finite, field * (1.0 - share), 0.0 * eta)
+
+        return jax.lax.cond(jnp.all(share >= 1.0), lambda: eta, mixed)
 
     def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
         """The Bethe free energy; see the module docstring."""

@@ -124,7 +124,7 @@ def _words(entries: list) -> str:
 def _plain(post: Posterior) -> dict[str, Any]:
     """A posterior without the memory of its solver, which any optax transformation may lay out as it likes."""
     names = ("marginals", "free_energy", "converged", "sweeps", "residual", "status", "neighbours", "jitter")
-    state = {name: getattr(post.state, name) for name in ("leaves", "step", "residuals", "sweeps", "shrinks")}
+    state = {name: getattr(post.state, name) for name in ("leaves", "step", "sweeps", "shrinks")}
     members = {name: list(where) for name, where in post.members.where.items()}
     fixed = {"members": members, "approximate": list(post.approximate), "topology": post.topology}
     return {"post": {name: getattr(post, name) for name in names}, "state": state, "fixed": _Fixed(fixed)}

@@ -102,10 +102,7 @@ class Program:
         if map.projected:
             status = compiled.solver.status(state)
         else:  # conjugate: the core is exact, in one sweep
-            fine = result.proper & jnp.isfinite(result.log_partition)
-            residuals = jnp.where(fine, 0.0, jnp.inf).astype(plan.dtype)[None]
-            state = State(state.leaves, state.step, state.memory, residuals, jnp.asarray(1), state.shrinks)
-            status = compiled.solver.status(state)
+            state, status = compiled.solver.exact(state, result.proper & jnp.isfinite(result.log_partition))
         status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
         status = jnp.where(invalid, INVALID, status)
         marginals = {}

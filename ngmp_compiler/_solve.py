@@ -1,5 +1,13 @@
-"""Solve: iterate the map with an optax transformation, guarded so that no marginal ever turns improper."""
+r"""Solve: iterate the map with an optax transformation, guarded so that no marginal ever turns improper.
 
+**When a run has converged.** One undamped sweep, $\eta \leftarrow \eta^*$, has moved no marginal, element by element,
+by more than `tol`: the mean by `tol` of its standard deviation, the variance by `tol` of itself, probabilities by `tol` in
+the Fisher metric (`AbstractFamily.location_scale`); or by no more than what rounding makes of a mean that lies many
+standard deviations from zero. Steps are damped, so a run that moves little proves nothing; once it does, the next step
+is the whole one, and what that moves decides.
+"""
+
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -8,10 +16,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from ngmp_kernels.families import AbstractFamily
-
 from ._core import Leaves
-from ._emit import Map
+from ._emit import Map, Shares
+from ._moves import Moves, Places, Watch, broadens, largest, moves_of, places_of, within
+from ._rules import select
 
 CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
 REASONS = {
@@ -26,6 +34,9 @@ REASONS = {
 _SHRINK = 0.25
 _MAX_SHRINKS = 30
 _MANY_SHRINKS = 4  # a run that ends in the midst of so many was stopped by them, not by the number of sweeps
+_WINDOW = 20  # sweeps after which it is asked whether they have got anywhere
+_STALLED = 0.5  # of the largest move in the window before: above it, a window has got nowhere
+_LEAP = 10.0  # standard deviations that a marginal may move in a sweep, unless it has done so before
 
 
 class State(eqx.Module):
@@ -34,30 +45,18 @@ class State(eqx.Module):
     leaves: Leaves
     step: Leaves  # what to add to `leaves` next
     memory: tuple[Any, ...]  # state of the optax transformation, for every block of the schedule
-    residuals: Float[Array, " blocks"]
+    places: Places  # of every edge at the leaves: see `AbstractFamily.location_scale`
+    moves: Moves
     sweeps: Int[Array, ""]
     shrinks: Int[Array, ""]  # improper proposals since the last proper one
+    shares: Shares  # of their own rule in the targets of factors of several interfaces: see `Map.whole_shares`
+    watch: Watch
+    borrowed: Int[Array, ""]  # how many factors have targets that are, in part, those of mean field
 
     @property
     def residual(self) -> Float[Array, ""]:
-        """The largest relative residual."""
-        return jnp.max(self.residuals)
-
-
-def measure(
-    eta: AbstractFamily, gradient: AbstractFamily, fine: Bool[Array, " n"]
-) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """`|eta* - eta| / |eta*|`, Euclidean over the factors of a group, and whether all of them are fine.
-
-    All in one reduction, where NaN marks what is not fine: XLA on a CPU takes as long for each as for the three.
-    """
-    gap = jnp.where(fine, _squares(gradient), jnp.nan)
-    gap, size = jnp.sum(jnp.stack([gap, _squares(eta - gradient)]), 1)
-    return jnp.sqrt(gap) / (jnp.sqrt(size) + jnp.finfo(size.dtype).tiny), ~jnp.isnan(gap)
-
-
-def _squares(eta: AbstractFamily) -> Float[Array, " n"]:
-    return sum(jnp.sum(x * x, tuple(range(1, x.ndim))) for x in jax.tree.leaves(eta))  # type: ignore[return-value]
+        """How far the last sweep moved the marginal that it moved farthest, in its standard deviations."""
+        return jnp.max(self.moves.distance)
 
 
 class Solver:
@@ -79,9 +78,13 @@ class Solver:
         # Secants of several blocks would chase each other: the last one mixes, and the others are a part of its map.
         *first, last = (self.transformation.init(_pick(leaves, keys)) for keys in self.blocks)
         damped = jax.tree.map(lambda s: s.damped() if _has_secants(s) else s, first, is_leaf=_has_secants)
-        memory = (*damped, last)
-        residuals = jnp.full(len(self.blocks), jnp.inf, self.map.plan.dtype)
-        return State(leaves, jax.tree.map(jnp.zeros_like, leaves), memory, residuals, jnp.asarray(0), jnp.asarray(0))
+        blocks, dtype = len(self.blocks), self.map.plan.dtype
+        no = jnp.zeros(blocks, bool)
+        moves = Moves(jnp.full(blocks, jnp.inf, dtype), no, no, no, jnp.ones(blocks, dtype))
+        zeros = jax.tree.map(jnp.zeros_like, leaves)
+        watch = Watch(jnp.zeros((), dtype), jnp.asarray(jnp.inf, dtype))
+        none, shares = jnp.asarray(0), self.map.whole_shares()
+        return State(leaves, zeros, (*damped, last), places_of(zeros), moves, none, none, shares, watch, none)
 
     def sweep(self, state: State) -> State:
         """One sweep: the blocks in order, each at the leaves the one before it left."""
@@ -90,44 +93,105 @@ class Solver:
         return eqx.tree_at(lambda s: s.sweeps, state, state.sweeps + 1)
 
     def _advance(self, state: State, block: int) -> State:
-        """Try the pending step; if proper, evaluate the map there and prepare the step of a block."""
-        keys = self.blocks[block]
+        """Try the pending step, of the block before; if proper, evaluate the map there and prepare that of a block."""
+        keys, before = self.blocks[block], block - 1 if block else len(self.blocks) - 1
         trial = jax.tree.map(jnp.add, state.leaves, state.step)
-        target, result, fine = self.map.evaluate(trial, frozenset(keys))
+        target, result, fine, borrowed = self.map.evaluate(trial, frozenset(keys), state.shares)
         own = _pick(trial, keys)
         gradient = jax.tree.map(jnp.subtract, own, target)
         step, memory = self.transformation.update(gradient, state.memory[block], own)
-        residual, usable = jnp.zeros((), state.residuals.dtype), result.proper
-        for key, flags in fine.items():
-            if key in own:
-                ratio, flags = measure(own[key], gradient[key], flags)
-                residual = jnp.maximum(residual, ratio.astype(residual.dtype))
+        places = places_of(result.edges)
+        rows = moves_of(state.places, places)
+        moved = largest(rows).astype(state.moves.distance.dtype)
+        moved = jnp.where((state.sweeps == 0) & (block == 0), jnp.inf, moved)  # nothing was tried before
+        last = state.moves.distance[before]
+        leaps = (moved > _LEAP) & (moved > 3.0 * last) & (state.shrinks < _MANY_SHRINKS)
+        usable = result.proper & ~jnp.isnan(moved) & ~leaps
+        for flags in fine.values():
             usable &= jnp.all(flags)
+        moves = state.moves.seen(before, moved, self.tol)
+        step = jax.tree.map(lambda s, g: jnp.where(moves.wanted[block], -g, s), step, gradient)
+        step = {key: within(result.edges[key], s) for key, s in step.items()}
+        whole = jax.tree.map(lambda s, g: jnp.all(s == -g), step, gradient)
+        moves = moves._replace(next=moves.next.at[block].set(functools.reduce(jnp.logical_and, jax.tree.leaves(whole))))
         zeros = jax.tree.map(jnp.zeros_like, state.leaves)
         accepted = State(
-            trial, {**zeros, **step}, _put(state.memory, block, memory),
-            state.residuals.at[block].set(residual), state.sweeps, jnp.zeros_like(state.shrinks),
+            trial, {**zeros, **step}, _put(state.memory, block, memory), places, moves, state.sweeps,
+            jnp.zeros_like(state.shrinks), *self._watched(state, block, moved, rows), self._count(borrowed, state),
         )  # fmt: skip
         fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
-        cautious = jax.tree.map(lambda old, new: old.refused() if _has_rates(old) else new, state.memory, fresh,
+        blamed = self._blamed(state, result.proper, fine)
+        cautious = jax.tree.map(lambda old, new: old.refused(blamed) if _has_rates(old) else new, state.memory, fresh,
                                 is_leaf=_has_rates)  # fmt: skip
-        shorter = jax.tree.map(lambda s: _SHRINK * s, state.step)
-        refused = State(state.leaves, shorter, cautious, state.residuals, state.sweeps, state.shrinks + 1)
+        shorter = {k: select(blamed[k], _SHRINK * s, s) for k, s in state.step.items()}
+        no = jnp.zeros_like(state.moves.wanted)
+        damped = state.moves._replace(wanted=no, next=no)
+        refused = State(state.leaves, shorter, cautious, state.places, damped, state.sweeps, state.shrinks + 1,
+                        state.shares, state.watch, state.borrowed)  # fmt: skip
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), accepted, refused)
+
+    def _watched(self, state: State, block: int, moved: Array, rows: dict[str, Array]) -> tuple[Shares, Watch]:
+        """Once a window of sweeps is over in which the moves have not got smaller, the shares of the factors that move
+        most are lowered."""
+        if not state.shares:
+            return state.shares, state.watch
+        now = jnp.maximum(state.watch.now, moved)
+        over = (block == len(self.blocks) - 1) & (state.sweeps > 0) & (state.sweeps % _WINDOW == 0)
+        stalls = over & (now > _STALLED * state.watch.before) & (state.sweeps >= 2 * _WINDOW)
+        restless = {key: r > jnp.maximum(0.03 * now, 100 * self.tol) ** 2 for key, r in rows.items()}
+        watch = Watch(jnp.where(over, 0.0, now), jnp.where(over, now, state.watch.before))
+        return self._lowered(state.shares, restless, stalls), watch
+
+    def _lowered(self, shares: Shares, rows: dict[str, Array], when: Array) -> Shares:
+        """The shares of the given rows, by leaf, halved; a small one is none."""
+        out = dict(shares)
+        for group in self.map.projected:
+            if group.name in out:
+                share = out[group.name]
+                chosen = functools.reduce(jnp.logical_or, [rows[group.key(j)] for j in range(len(group.edges))])
+                lower = jnp.where(share > 0.1, 0.5 * share, 0.0)
+                out[group.name] = jnp.where(when & chosen, lower, share)
+        return out
+
+    def _count(self, borrowed: dict[str, Array], state: State) -> Array:
+        total = jnp.zeros_like(state.borrowed)
+        for group in self.map.projected:
+            flags = [borrowed[key] for key in (group.key(j) for j in range(len(group.edges))) if key in borrowed]
+            if flags:
+                total += jnp.sum(functools.reduce(jnp.logical_or, flags)).astype(total.dtype)
+        return total
+
+    def _blamed(self, state: State, proper: Array, fine: dict[str, Array]) -> dict[str, Bool[Array, " n"]]:
+        """The rows whose steps are cut after a refusal: those without a target, or whose step makes a marginal broader.
+
+        One outlying row does not shorten the steps of all others. If that does not help, all are cut.
+        """
+        everyone = state.shrinks >= _MANY_SHRINKS - 1
+        found = {key: jnp.where(proper, ~fine[key], broadens(state.step[key])) for key in state.step}
+        anyone = jnp.any(jnp.stack([jnp.any(rows) for rows in found.values()]))
+        return {key: rows | everyone | ~anyone for key, rows in found.items()}
+
+    def _converged(self, state: State) -> Bool[Array, ""]:
+        return jnp.all(state.moves.whole & (state.moves.distance <= self.tol))
 
     def running(self, state: State) -> Bool[Array, ""]:
         """Whether there is more to do."""
-        more = (state.sweeps < self.max_sweeps) & (state.shrinks < _MAX_SHRINKS)
-        return more & ~(state.residual <= self.tol)
+        return (state.sweeps < self.max_sweeps) & (state.shrinks < _MAX_SHRINKS) & ~self._converged(state)
 
     def run(self, state: State) -> State:
         """Sweep until converged, stuck, or out of sweeps."""
         return jax.lax.while_loop(self.running, self.sweep, state)
 
+    def exact(self, state: State, fine: Bool[Array, ""]) -> tuple[State, Int[Array, ""]]:
+        """The end of a run that has nothing to iterate, and its status: one sweep, exact if all is `fine`."""
+        moves = state.moves._replace(distance=jnp.where(fine, 0.0, state.moves.distance), whole=fine[None])
+        state = eqx.tree_at(lambda s: (s.moves, s.sweeps), state, (moves, jnp.asarray(1)))
+        return state, jnp.where(fine, CONVERGED, RUNNING)
+
     def status(self, state: State) -> Int[Array, ""]:
         """Why a run stopped: a key of `REASONS`."""
         stuck = jnp.where(state.shrinks >= _MANY_SHRINKS, STUCK, RUNNING)
-        return jnp.where(state.residual <= self.tol, CONVERGED, stuck)
+        return jnp.where(self._converged(state), CONVERGED, stuck)
 
 
 def _has_rates(x: Any) -> bool:

@@ -23,6 +23,7 @@ from .factor import (
 from .families import Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .projection import Quadrature
+from .start import peak
 
 
 class ConstantFactor(AbstractConjugate):
@@ -109,6 +110,14 @@ class GenericFactor(AbstractProjected):
         if len(self.families) == 1:
             return self.log_density
         return nested_quadrature(self, j, cavities, self.inner)
+
+    def initial(self) -> tuple[Gaussian | None, ...]:
+        # Of several interfaces, each may have its peak where another is at its end: they start flat.
+        if self.families != (Gaussian,):
+            return super().initial()
+        n = max([1, *(c.shape[0] for c in self.constants)])
+        floats = [c.dtype for c in self.constants if jnp.issubdtype(c.dtype, jnp.floating)]
+        return (peak(self.log_density, n, jnp.result_type(*(floats or [float]))),)
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return {}

@@ -34,7 +34,7 @@ from .normal_noise import NoiseLogPrecision, NoisePrecision, mean_variance
 from .oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .predictive import log_precision_nodes
 from .product import ProductNoise, lower_product
-from .special import LOG_2PI, safe_exp
+from .special import LOG_2PI, safe_exp, safe_log
 from .switched_noise import SwitchedNoise
 
 
@@ -141,6 +141,12 @@ class NormalLogPrecision(AbstractProjected):
         del j, cavities, rule
         m = marginal.mean
         return 0.5 * m - 0.5 * self._rho(m + 0.5 * marginal.variance) - 0.5 * LOG_2PI
+
+    def initial(self) -> tuple[Gaussian]:
+        # At the residual itself, s = -log r^2, where the density peaks; one that is zero says nothing of where.
+        square = jnp.asarray((self.out - self.mean) ** 2)
+        s = jnp.where(square > 0, -safe_log(square), 0.0)
+        return (Gaussian.from_mean_variance(s, jnp.ones_like(s)),)
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return {"outcome and mean must be finite": jnp.isfinite(self.out - self.mean)}

@@ -202,7 +202,7 @@ def _toward_s(m, v, mean, variance):
     return d1 - mean * d2, 0.5 * d2
 
 
-def test_an_improper_cavity_gives_a_flat_target_and_nothing_is_clipped():
+def test_an_improper_cavity_gives_the_message_of_mean_field_and_nothing_is_clipped():
     y = np.array([0.3, -0.4])
     program = ngmp.compile(_shared_noise, solver=optax.sgd(1.0))  # the step is then target minus leaf
     state = program.init(y=y)
@@ -218,8 +218,10 @@ def test_an_improper_cavity_gives_a_flat_target_and_nothing_is_clipped():
     for key, leaf in leaves.items():  # the sites are as they were, the negative precision included
         np.testing.assert_array_equal(np.stack(after.leaves[key].natural), np.stack(leaf.natural))
     target = {key: leaves[key] + after.step[key] for key in leaves}
-    # Toward the residual of the first datum the message does not exist: flat. That of the second does.
-    np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], 0.0, atol=1e-15)
+    # Toward the residual of the first datum the message does not exist: it hears E[e^s], and is counted. That of the
+    # second does.
+    np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], [0.0, -0.5 * np.exp(0.5 + 2.5)], rtol=1e-9)
+    assert int(after.borrowed) == 1
     assert target["y.r"].precision[1] > 0.01
     # Toward s the cavities are those of the residuals, which are proper: targets as ever.
     mean, variance = (0.3 - 0.2) / 0.2, 1 / 0.2
@@ -266,9 +268,10 @@ def test_refused_proposals_halve_the_rates():
     eta = {"x": Gaussian(jnp.ones(3), -jnp.ones(3))}
     state = solver.init(eta)
     assert isinstance(state, AdaptiveState)
-    np.testing.assert_allclose(state.refused().refused().rate["x"], 0.25)
-    step, _ = solver.update(eta, state.refused(), eta)
-    np.testing.assert_allclose(step["x"].eta1, -0.5)
+    blamed = {"x": jnp.array([True, False, True])}  # the others keep theirs
+    np.testing.assert_allclose(state.refused(blamed).refused(blamed).rate["x"], [0.25, 1.0, 0.25])
+    step, _ = solver.update(eta, state.refused(blamed), eta)
+    np.testing.assert_allclose(step["x"].eta1, [-0.5, -1.0, -0.5])
 
 
 @pytest.mark.slow

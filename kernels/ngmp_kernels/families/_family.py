@@ -146,6 +146,17 @@ class AbstractFamily(eqx.Module):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """Independent draws of shape `(*shape, *b, *event)`."""
 
+    def location_scale(self) -> tuple[Array, Array]:
+        """What convergence is measured by: a location, (*b, *event), and the square of its scale.
+
+        By default mean and variance. A family whose variance may vanish or be infinite says what stands for them.
+        """
+        return self.mean, self.variance
+
+    def slack(self) -> tuple[Array, ...]:
+        """Affine functions of eta, (*b, ...), that are positive where q is proper: how far it is from improper."""
+        return ()
+
     def to_numpyro(self) -> Any:
         """The same as a NumPyro distribution (optional extra `numpyro`)."""
         from ._numpyro import to_numpyro  # it needs every final class

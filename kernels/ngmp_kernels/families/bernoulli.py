@@ -48,6 +48,11 @@ class Bernoulli(AbstractFamily):
     def variance(self) -> Float[Array, "*b"]:
         return jax.nn.sigmoid(self.eta1) * jax.nn.sigmoid(-self.eta1)
 
+    def location_scale(self) -> tuple[Array, Array]:
+        """The angle `2 arcsin sqrt(p)`, in which the Fisher metric is one."""
+        p = jax.nn.sigmoid(self.eta1)
+        return 2 * jnp.arctan2(jnp.sqrt(p), jnp.sqrt(jax.nn.sigmoid(-self.eta1))), jnp.ones_like(p)
+
     def statistics(self, z: Array) -> tuple[Array]:
         return (jnp.asarray(z, self.dtype),)
 

@@ -80,6 +80,9 @@ class Beta(AbstractFamily):
         row2 = jnp.stack([-total, trigamma(self.b) - total], -1)
         return jnp.stack([row1, row2], -2)
 
+    def slack(self) -> tuple[Array, ...]:
+        return self.a, self.b
+
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 > -1) & (self.eta2 > -1)
 

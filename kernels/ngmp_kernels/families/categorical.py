@@ -50,6 +50,11 @@ class Categorical(AbstractFamily):
     def variance(self) -> Float[Array, "*b K"]:
         return self.probs * (1 - self.probs)
 
+    def location_scale(self) -> tuple[Array, Array]:
+        """`2 sqrt(p)`, in which the Fisher metric is that of a unit sphere."""
+        root = jnp.exp(0.5 * jax.nn.log_softmax(self.eta1, axis=-1))
+        return 2 * root, jnp.ones_like(root)
+
     def statistics(self, z: Int[Array, "..."]) -> tuple[Array]:
         return (jax.nn.one_hot(z, self.event_shape[0], dtype=self.dtype),)
 

@@ -99,6 +99,9 @@ class Dirichlet(AbstractFamily):
         eye = jnp.eye(alpha.shape[-1], dtype=alpha.dtype)
         return trigamma(alpha)[..., None] * eye - trigamma(jnp.sum(alpha, axis=-1))[..., None, None]
 
+    def slack(self) -> tuple[Array, ...]:
+        return (self.concentration,)
+
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.all(jnp.isfinite(self.eta1) & (self.eta1 > -1), axis=-1)
 

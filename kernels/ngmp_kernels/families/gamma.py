@@ -95,6 +95,9 @@ class Gamma(AbstractFamily):
         row1, row2 = jnp.stack([trigamma(a), 1 / b], -1), jnp.stack([1 / b, a / b**2], -1)
         return jnp.stack([row1, row2], -2)
 
+    def slack(self) -> tuple[Array, ...]:
+        return self.concentration, self.rate
+
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 > -1) & (self.eta2 < 0)
 

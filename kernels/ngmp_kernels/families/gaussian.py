@@ -88,6 +88,9 @@ class Gaussian(AbstractFamily):
         row1, row2 = jnp.stack([v, cross], -1), jnp.stack([cross, 2 * v**2 + 4 * m**2 * v], -1)
         return jnp.stack([row1, row2], -2)
 
+    def slack(self) -> tuple[Array, ...]:
+        return (-self.eta2,)
+
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta2 < 0)
 

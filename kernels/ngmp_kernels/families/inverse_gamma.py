@@ -69,6 +69,10 @@ class InverseGamma(AbstractFamily):
         a = jnp.where(finite, self.concentration, 3)
         return jnp.where(finite, self.scale**2 / ((a - 1) ** 2 * (a - 2)), jnp.inf)
 
+    def location_scale(self) -> tuple[Array, Array]:
+        """Of the reciprocal, which has moments."""
+        return self.reciprocal.location_scale()
+
     def statistics(self, z: Array) -> tuple[Array, Array]:
         return jnp.log(z), 1 / z
 
@@ -92,6 +96,9 @@ class InverseGamma(AbstractFamily):
         a, b = self.concentration, self.scale
         row1, row2 = jnp.stack([trigamma(a), -1 / b], -1), jnp.stack([-1 / b, a / b**2], -1)
         return jnp.stack([row1, row2], -2)
+
+    def slack(self) -> tuple[Array, ...]:
+        return self.reciprocal.slack()
 
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 < -1) & (self.eta2 < 0)

@@ -147,6 +147,10 @@ class MvGaussian(AbstractFamily):
         lower = [jnp.moveaxis(cross, -3, -1).reshape(batch + (d * d, d)), quartic.reshape(batch + (d * d, d * d))]
         return jnp.concatenate([upper, jnp.concatenate(lower, axis=-1)], axis=-2)
 
+    def slack(self) -> tuple[Array, ...]:
+        # Necessary, not sufficient: the smallest eigenvalue would cost a factorisation.
+        return (-jnp.diagonal(self.eta2, axis1=-2, axis2=-1),)
+
     def is_proper(self) -> Bool[Array, "*b"]:
         diagonal = jnp.diagonal(self._chol, axis1=-2, axis2=-1)
         finite = jnp.all(jnp.isfinite(self.eta1), axis=-1) & jnp.all(jnp.isfinite(self.eta2), axis=(-2, -1))

@@ -138,6 +138,9 @@ class Wishart(AbstractFamily):
         upper = jnp.concatenate([quartic.reshape(*batch, d * d, d * d), cross], axis=-1)
         return jnp.concatenate([upper, jnp.concatenate([jnp.swapaxes(cross, -1, -2), corner], axis=-1)], axis=-2)
 
+    def slack(self) -> tuple[Array, ...]:
+        return -jnp.diagonal(self.eta1, axis1=-2, axis2=-1), self.df - (self.eta1.shape[-1] - 1)
+
     def is_proper(self) -> Bool[Array, "*b"]:
         diagonal = jnp.diagonal(self._chol, axis1=-2, axis2=-1)
         finite = jnp.all(jnp.isfinite(self.eta1), axis=(-2, -1)) & jnp.isfinite(self.eta2)
