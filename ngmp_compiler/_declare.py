@@ -14,6 +14,7 @@ import jax
 from ngmp_kernels import Deterministic, GenericDensity, VectorDeterministic
 
 from ._arguments import (
+    check_repeated,
     checked_arguments,
     checked_mask,
     checked_observation,
@@ -86,6 +87,7 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     else:
         out = obs = checked_observation(name, distribution, obs)
         batch = common_batch_shape(name, distribution, {**arguments, "out": obs})
+        batch = check_repeated(name, distribution, arguments, obs, batch)
         mask = checked_mask(name, mask, batch, True)
         if batch is None:
             return obs
