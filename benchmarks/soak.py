@@ -1,10 +1,10 @@
 """Long use of one process: `python benchmarks/soak.py [--quick]`
 
-Four threads call one program 100,000 times with data that change; 1,000 shapes, each of which compiles; a stream of 10^6
-updates of one observation each, inside `lax.scan` and, fewer, one call after the other. Every answer is compared: with
-that of one thread before the others started, bit for bit, or with a closed form. Memory is that of the process (RSS),
-read after the warm-up and at the end. Latencies are those of single calls, until the result is there; other jobs on the
-machine lengthen them, most of all the rare ones (the load is kept with the figures).
+Four threads call one program 100,000 times with data that change; 1,000 shapes, each of which compiles; a stream of
+10^6 updates of one observation each, inside `lax.scan` and, fewer, one call after the other. Every answer is compared:
+with that of one thread before the others started, bit for bit, or with a closed form. Memory is that of the process
+(RSS), read after the warm-up and at the end. Latencies are those of single calls, until the result is there; other jobs
+on the machine lengthen them, most of all the rare ones (the load is kept with the figures).
 """
 
 import argparse
@@ -189,7 +189,7 @@ def stream(count: int, eager: int) -> list[list]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--quick", action="store_true", help="a hundredth of it, in less than a minute; nothing is kept"
+        "--quick", action="store_true", help="a part of it, in less than a minute; nothing is kept"
     )
     parser.add_argument("--only", choices=["threads", "shapes", "stream"], help="one of the three")
     given = parser.parse_args()

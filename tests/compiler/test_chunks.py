@@ -30,6 +30,7 @@ def whole_and_in_chunks(monkeypatch, model, inputs, run):
     return found
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 @pytest.mark.parametrize("make", [mean_precision, logistic])
 @pytest.mark.parametrize("n", [PRIME, 1536])
 def test_same_posterior(monkeypatch, make, n):
