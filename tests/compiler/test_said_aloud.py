@@ -173,6 +173,20 @@ def test_an_index_out_of_range_is_an_error_or_flagged(dtype):
         assert not flagged.converged and "invalid" in flagged.reason
 
 
+def test_inputs_indexed_by_arrays():
+    def model(y, rows, effects, known):
+        x = ngmp.sample("x", Normal(0.0, variance=1.0))
+        ngmp.sample("y", Normal(x + effects[rows] + effects[np.array(known)] + effects[1:2], variance=1.0), obs=y)
+
+    program, effects = ngmp.compile(model), np.array([1.0, 2.0])
+    found = program(Y, np.array([0, 1, -1]), effects, (0, 0, 1))
+    np.testing.assert_allclose(found["x"].mean, np.sum(Y - [1, 2, 2] - [1, 1, 2] - 2) / 4, rtol=1e-5)
+    with pytest.raises(ngmp.DataError, match="site 'y': mean is NaN"):
+        program(Y, np.array([0, 1, 2]), effects, (0, 0, 1))
+    with pytest.raises(IndexError, match="index 2 is out of range for an input"):
+        program(Y, np.array([0, 1, 1]), effects, (0, 0, 2))
+
+
 def test_a_table_of_indices_checks_them_too():
     def model(y, rows):
         groups = ngmp.take(jnp.array([0, 1, 1]), rows)
