@@ -6,6 +6,7 @@ shapes change.
 """
 
 import functools
+import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,6 +18,8 @@ from ._errors import CompilationWarning, warn
 from ._passes import Static
 
 _OFTEN = 5  # compilations for values of one input after which to say so
+_MANY = 64  # specialisations dropped after which to look for what else they have left
+_OURS = ("jax", "equinox", "ngmp_kernels", "ngmp_compiler")
 
 
 class Specialisations:
@@ -28,6 +31,7 @@ class Specialisations:
     def __init__(self, most: int):
         self.most = most
         self._functions: OrderedDict[tuple, Callable] = OrderedDict()
+        self._dropped = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -46,6 +50,10 @@ class Specialisations:
             found = self._functions[key] = jax.jit(functools.partial(function, *fixed))
             while len(self._functions) > self.most:
                 self._functions.popitem(last=False)
+                self._dropped += 1
+            forget, self._dropped = self._dropped >= _MANY, self._dropped % _MANY
+        if forget:
+            forget_traces()
         _say_why(key, others)
         return found
 
@@ -53,6 +61,20 @@ class Specialisations:
         """Drop all of them."""
         with self._lock:
             self._functions.clear()
+        forget_traces()
+
+
+def forget_traces() -> None:
+    """Have jax drop what it keeps of tracing its own functions.
+
+    `jnp.where` and a few hundred others are jitted functions of jax, and every shape they are traced with, inside of
+    programs that are long gone, stays with them for ever (jax 0.10: a quarter of a megabyte for each shape of a small
+    model). Functions of the user keep what they have compiled; those of jax that are called by themselves compile again.
+    """
+    kind = type(jax.jit(forget_traces))
+    for thing in gc.get_objects():
+        if type(thing) is kind and str(thing.__module__).split(".")[0] in _OURS:
+            thing.clear_cache()
 
 
 def _static(key: tuple) -> Static | None:
