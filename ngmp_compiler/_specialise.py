@@ -69,12 +69,12 @@ def forget_traces() -> None:
 
     `jnp.where` and a few hundred others are jitted functions of jax, and every shape they are traced with, inside of
     programs that are long gone, stays with them for ever (jax 0.10: a quarter of a megabyte for each shape of a small
-    model). Functions of the user keep what they have compiled; those of jax that are called by themselves compile again.
+    model). Functions of the user keep what they have compiled; those of jax compile again where they are called alone.
     """
     kind = type(jax.jit(forget_traces))
     for thing in gc.get_objects():
         if type(thing) is kind and str(thing.__module__).split(".")[0] in _OURS:
-            thing.clear_cache()
+            thing.clear_cache()  # type: ignore[attr-defined]
 
 
 def _static(key: tuple) -> Static | None:

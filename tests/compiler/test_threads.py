@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Gamma, Normal, Poisson, exp
+from ngmp_compiler import Gamma, Normal, Poisson, _specialise, exp
 from ngmp_compiler._declare import trace
 
 THREADS, MODELS = 8, 20
@@ -128,8 +128,9 @@ def test_iterated_programs_at_once():
             np.testing.assert_array_equal(post["z"].mean, expected[k % 2])
 
 
-def test_one_program_many_shapes_in_many_threads():
-    """More shapes than are kept, so that functions are dropped while other threads use them."""
+def test_one_program_many_shapes_in_many_threads(monkeypatch):
+    """More shapes than are kept, so that functions are dropped while others use them, and jax's traces too."""
+    monkeypatch.setattr(_specialise, "_MANY", 2)
     program = ngmp.compile(gamma_poisson, max_specialisations=3)
 
     def work(k):
