@@ -30,6 +30,8 @@ from ._declare import apply as apply
 from ._declare import factor as factor
 from ._declare import sample as sample
 from ._declare import scope as scope
+from ._errors import CompilationWarning as CompilationWarning
+from ._errors import ConvergenceWarning as ConvergenceWarning
 from ._errors import DataError as DataError
 from ._errors import FileError as FileError
 from ._errors import ModelError as ModelError

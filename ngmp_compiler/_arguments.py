@@ -7,7 +7,7 @@ import numpy as np
 from ngmp_kernels.families import Categorical
 
 from ._expressions import Affine, Exp, Product, Take, Variable
-from ._frame import Frame, frames, refuse, report
+from ._frame import Frame, is_open, refuse, report
 from ._inputs import Input, as_constant
 
 
@@ -66,6 +66,30 @@ def common_batch_shape(name: str, distribution: Any, arguments: dict[str, Any]) 
         return None
 
 
+def check_repeated(
+    name: str, distribution: Any, arguments: dict[str, Any], obs: Any, batch: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """The batch shape, or None after reporting an array of observations that parameters would repeat.
+
+    Observations may be more than the parameters, but each is made once: (n, 1) against (n,) would be n^2 of them. One
+    number may be observed everywhere.
+    """
+    event = distribution.event_ndims.get("out") or 0
+    own = batch_shape_of(obs, event)
+    if batch is None or own in (batch, ()):
+        return batch
+    given = np.broadcast_shapes(*(batch_shape_of(v, distribution.event_ndims.get(k, 0)) for k, v in arguments.items()))
+    tail = np.shape(obs)[len(own) :]
+    if np.prod(own) == np.prod(given):
+        works = f"there is one for each in obs.reshape({given + tail})"
+    elif np.prod(own) == np.prod([n for n in given if n > 1]):
+        works = f"give the parameters the shape {own}, one for each"
+    else:
+        works = f"if they are meant to be repeated, say so with jnp.broadcast_to(obs, {batch + tail})"
+    what = f"obs of shape {own} against parameters of shape {given} would be repeated to {batch}"
+    return report(name, what, works, "obs")
+
+
 def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
     """The arguments of a distribution, checked to be numbers, arrays or expressions; lists become arrays."""
     arguments = distribution.arguments
@@ -82,7 +106,7 @@ def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
         if constant is not value:
             arguments[argument] = constant
         for variable in variables_of(constant):
-            if isinstance(variable.frame, Frame) and variable.frame not in frames:
+            if isinstance(variable.frame, Frame) and not is_open(variable.frame):
                 given = f"a variable of another model, or of the body of an ngmp.scan that has ended: {variable!r}"
                 refuse(name, f"argument {argument}", given, "a scan returns its variables as carry and outputs")
         if isinstance(constant, Take) and not constant.random:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
 
+from ._approximations import approximations
 from ._draw import draw
 from ._emit import Map
 from ._schedule import Plan
@@ -107,7 +108,4 @@ class Description:
                 out.append("  float32 with Gamma variables: projections lose digits at large shapes; prefer float64")
             if any(e.name in ("dense", "banded") for e in plan.gaussian):
                 out.append("  float32 Cholesky factors: badly conditioned posteriors may turn improper")
-        loops = [g.name for g in self._map.projected if len(g.edges) > 1]
-        if loops:
-            out.append(f"  approximate: {', '.join(loops)} send(s) projected messages through several interfaces")
-        return out
+        return out + [f"  approximate: {text}" for text in approximations(self._map)]

@@ -1,6 +1,9 @@
-"""Errors of the compiler: a pass collects every problem it finds and raises once."""
+"""Errors and warnings of the compiler: a pass collects every problem it finds and raises once."""
 
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -43,3 +46,22 @@ class DataError(ValueError):
 
 class FileError(ValueError):
     """A file that is damaged, or holds something else than was asked for."""
+
+
+class ConvergenceWarning(UserWarning):
+    """A run that ended before it converged; the result says so too, `post.converged`, and why, `post.reason`."""
+
+
+class CompilationWarning(UserWarning):
+    """A program that compiles again and again for values that it could have been given as arrays."""
+
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn of the line outside this package that called into it, however deep in it we are."""
+    depth, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=depth)

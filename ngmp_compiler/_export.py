@@ -4,6 +4,7 @@ A file holds the StableHLO of a whole run (`jax.export`), the names and shapes o
 result. It runs wherever jax and this package are installed, on the platforms it was exported for.
 """
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,20 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.interpreters import mlir
+from jaxlib.mlir import passmanager
+from jaxlib.mlir.dialects import stablehlo
 
 from ngmp_kernels import families
 from ngmp_kernels.families import AbstractFamily
 
+from . import _solve
 from ._archive import read_archive, write_archive
-from ._errors import DataError, FileError, listed
-from ._posterior import Members, Posterior
+from ._errors import ConvergenceWarning, DataError, FileError, listed, warn
+from ._posterior import Members, Posterior, not_converged
 from ._solve import INVALID, REASONS, State
 
-VERSION = 1
+VERSION = 2  # 1 had no checksums of its parts, and places of source files in it
 _FORMAT = "ngmp program"
 
 
@@ -55,7 +60,18 @@ def export(run: Any, path: str | Path, inputs: dict[str, Any], static: dict[str,
         "defaults": {name: x for name, x in inputs.items() if isinstance(x, float)},
         "static": {name: repr(x)[:80] for name, x in static.items()},
     }  # fmt: skip
-    write_archive(path, header, {"program.bin": bytes(exported.serialize())})
+    write_archive(path, header, {"program.bin": bytes(_without_places(exported).serialize())})
+
+
+def _without_places(exported: jax.export.Exported) -> jax.export.Exported:
+    """The same program without the places in source files that its operations came from."""
+    with mlir.make_ir_context() as context:
+        module = stablehlo.deserialize_portable_artifact(context, exported.mlir_module_serialized)
+        passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        oldest = stablehlo.StablehloCompatibilityRequirement.WEEK_4  # as jax.export itself does
+        version = stablehlo.get_version_from_compatibility_requirement(oldest)
+        bare = stablehlo.serialize_portable_artifact(module, version)
+    return dataclasses.replace(exported, mlir_module_serialized=bare)
 
 
 class ExportedProgram:
@@ -65,16 +81,39 @@ class ExportedProgram:
         self.path = path
         _needs_flatbuffers()
         header, parts = read_archive(path, _FORMAT, VERSION)
-        self._inputs, self._defaults = header["inputs"], header["defaults"]
-        self._static, self._result = header["static"], header["result"]
         here = jax.default_backend()
-        if here not in header["platforms"]:
-            works = f"export it again with platforms=('{here}',)"
-            raise FileError(f"{path} was exported for {header['platforms']}, and this is {here}; {works}")
         try:
+            self._inputs, self._defaults = header["inputs"], header["defaults"]
+            self._static, self._result = header["static"], header["result"]
+            elsewhere = here not in (platforms := [str(p) for p in header["platforms"]])
             self._exported = jax.export.deserialize(bytearray(parts["program.bin"]))
-        except Exception as error:  # flatbuffers raise anything on damaged bytes
-            raise FileError(f"{path} is damaged: the program cannot be read") from error
+            self._check_header()
+        except Exception as error:  # flatbuffers, and headers of any form, raise anything
+            raise FileError(f"{path} is damaged: the program cannot be read ({error})") from error
+        if elsewhere:
+            works = f"export it again with platforms=('{here}',)"
+            raise FileError(f"{path} was exported for {platforms}, and this is {here}; {works}")
+        self._run = jax.jit(self._exported.call)
+
+    def _check_header(self) -> None:
+        """Raise something if the header does not fit the program: inputs as many and of the kinds it takes, a result
+        that can be made of what it returns, numbers for defaults."""
+        described = [(tuple(shape), dtype) for name in sorted(self._inputs) for shape, dtype in self._inputs[name]]
+        if described != [(a.shape, a.dtype.name) for a in self._exported.in_avals]:
+            raise ValueError("its inputs are not those of the header")
+        if not (set(self._defaults) <= set(self._inputs) and all(type(x) is float for x in self._defaults.values())):
+            raise ValueError("a default is no number, or of no input")
+        if not all(isinstance(x, str) for x in self._static.values()):
+            raise ValueError("a static input is not described in words")
+        outputs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self._exported.out_avals]
+        jax.eval_shape(self._posterior, outputs)
+
+    def _posterior(self, outputs: list[Any]) -> Posterior:
+        arrays = iter(outputs)
+        post = _posterior(_decode(self._result, arrays))
+        if len(list(arrays)):
+            raise ValueError("it returns more than the header says")
+        return post
 
     def __repr__(self) -> str:
         return f"ExportedProgram({', '.join(f'{k}={_words(v)}' for k, v in self._inputs.items())})"
@@ -88,9 +127,11 @@ class ExportedProgram:
         if unknown or set(given) != set(self._inputs):
             raise TypeError(f"{self.path} takes {listed(self._inputs)}; got {listed(inputs)}")
         leaves = [leaf for name in sorted(self._inputs) for leaf in self._checked(name, given[name])]
-        post = _posterior(_decode(self._result, iter(jax.jit(self._exported.call)(*leaves))))
-        if not isinstance(post.status, Tracer) and bool(jnp.any(post.status == INVALID)):
-            raise DataError(f"no posterior can be computed: {REASONS[INVALID]}")
+        post = self._posterior(self._run(*leaves))
+        if not isinstance(post.status, Tracer) and (codes := np.asarray(post.status)).any():
+            if (codes == INVALID).any():
+                raise DataError(f"no posterior can be computed: {REASONS[INVALID]}")
+            warn(not_converged(str(self.path), post), ConvergenceWarning)
         return post
 
     def _checked(self, name: str, value: Any) -> list[Any]:
@@ -124,7 +165,7 @@ def _words(entries: list) -> str:
 def _plain(post: Posterior) -> dict[str, Any]:
     """A posterior without the memory of its solver, which any optax transformation may lay out as it likes."""
     names = ("marginals", "free_energy", "converged", "sweeps", "residual", "status", "neighbours", "jitter")
-    state = {name: getattr(post.state, name) for name in ("leaves", "step", "sweeps", "shrinks")}
+    state = {f.name: getattr(post.state, f.name) for f in dataclasses.fields(post.state) if f.name != "memory"}
     members = {name: list(where) for name, where in post.members.where.items()}
     fixed = {"members": members, "approximate": list(post.approximate), "topology": post.topology}
     return {"post": {name: getattr(post, name) for name in names}, "state": state, "fixed": _Fixed(fixed)}
@@ -145,6 +186,9 @@ def _encode(value: Any, arrays: list[Any]) -> Any:
         return {"dict": {key: _encode(x, arrays) for key, x in value.items()}}
     if isinstance(value, AbstractFamily):
         return {"family": type(value).__name__, "blocks": [_encode(x, arrays) for x in value.natural]}
+    if isinstance(value, tuple):
+        kind = type(value).__name__ if hasattr(value, "_fields") else None
+        return {"tuple": [_encode(x, arrays) for x in value], "kind": kind}
     arrays.append(value)
     return "array"
 
@@ -156,7 +200,18 @@ def _decode(described: Any, arrays: Any) -> Any:
         return described["fixed"]
     if "dict" in described:
         return {key: _decode(x, arrays) for key, x in described["dict"].items()}
-    return getattr(families, described["family"])(*(_decode(x, arrays) for x in described["blocks"]))
+    if "tuple" in described:
+        items = tuple(_decode(x, arrays) for x in described["tuple"])
+        return items if described["kind"] is None else _checked_kind(_solve, described["kind"], tuple)(*items)
+    family = _checked_kind(families, described["family"], AbstractFamily)
+    return family(*(_decode(x, arrays) for x in described["blocks"]))
+
+
+def _checked_kind(module: Any, name: str, kind: type) -> Any:
+    found = getattr(module, name)
+    if not issubclass(found, kind):
+        raise TypeError(f"{name} is no {kind.__name__}")
+    return found
 
 
 def _posterior(plain: dict[str, Any]) -> Posterior:

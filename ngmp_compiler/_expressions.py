@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
@@ -173,7 +174,10 @@ class Affine(_Arithmetic):
             return _component(self[key] if key else self, component)
         terms = []
         for variable, op, coefficient in self.terms:
-            index = np.broadcast_to(variable.index, self.batch_shape)[key]
+            try:
+                index = np.broadcast_to(variable.index, self.batch_shape)[key]
+            except IndexError as error:
+                raise IndexError(f"expression of {label(self)} of shape {self.shape}: {error}") from None
             if coefficient is not None:
                 tail = np.shape(coefficient)[np.ndim(coefficient) - _TAIL[op] :]
                 coefficient = jnp.broadcast_to(unwrap(coefficient), self.batch_shape + tail)[key]
@@ -437,15 +441,33 @@ def _random_entry(table: Any, indices: tuple[Any, ...]) -> Any:
 
 def _constant_entry(table: Any, indices: tuple[Any, ...]) -> Any:
     """`table[indices]` of constants. JAX would take the nearest entry for an index out of range."""
-    array, where = jnp.asarray(unwrap(table)), tuple(map(unwrap, indices))
-    for size, index in zip(array.shape, where, strict=False):
-        if isinstance(index, (int, np.ndarray, np.generic)):
-            bad = [int(i) for i in np.ravel(index) if not -size <= i < size]
-            if bad:
+    array, where = unwrap(table), tuple(map(unwrap, indices))
+    if len(where) > np.ndim(array):
+        refuse(f"take of {len(where)} indices from a table of shape {np.shape(array)}", "give an index for each axis")
+    for size, index in zip(np.shape(array), where, strict=False):
+        if not isinstance(index, Tracer):
+            known = np.asarray(index)
+            if known.dtype.kind not in "iu":
+                refuse(f"take(table, ...): an index of dtype {known.dtype}", "indices are integers")
+            bad = known[(known < -size) | (known >= size)]
+            if bad.size:
                 works = f"indices are integers from 0 to {size - 1}"
-                refuse(f"take(table, ...): index {bad[0]} into {size} rows", works)
-    # A traced index cannot be looked at here: out of range it gives NaN, which the checks of the site report.
-    return array.at[where].get(mode="fill") if jnp.issubdtype(array.dtype, jnp.inexact) else array[where]
+                refuse(f"take(table, ...): index {bad.flat[0]} into {size} rows", works)
+    if not any(isinstance(index, Tracer) for index in where):
+        where = tuple(map(np.asarray, where))
+        return array[where] if isinstance(array, np.ndarray) else jnp.asarray(array)[where]
+    # A traced index cannot be looked at here: out of range it gives NaN, which the checks of the site report. Integers
+    # have no NaN, so their entries become floats; as indices of another table they become integers again.
+    array = jnp.asarray(array)
+    array = array if jnp.issubdtype(array.dtype, jnp.inexact) or array.dtype == bool else array.astype(float)
+    return array.at[tuple(_whole(i, n) for i, n in zip(where, array.shape, strict=False))].get(mode="fill")
+
+
+def _whole(index: Any, size: int) -> Any:
+    """Integers among floats as such, `size` (which is out of range) where there are none."""
+    if not jnp.issubdtype(jnp.asarray(index).dtype, jnp.inexact):
+        return index
+    return jnp.where(index == jnp.floor(index), index, size).astype(int)
 
 
 def _sizes(lead: tuple[int, ...], what: str) -> str:

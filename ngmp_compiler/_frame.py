@@ -5,6 +5,8 @@ for the body of the loop. Problems go to one list, so that a run of the model re
 """
 
 import contextlib
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -61,6 +63,7 @@ class Frame:
         self.prefix = ""
         self.aliases: list[tuple[np.ndarray, Variable]] = []  # positions that stand for variables of outer frames
         self.problems: list[Problem] | None = None  # found so far; None: use those of the enclosing frame
+        self.crowded: Callable | None = None  # called once there are very many sites
 
     def allocate(self, plane: Plane, shape: tuple[int, ...]) -> np.ndarray:
         start = self.sizes.get(plane, 0)
@@ -99,7 +102,13 @@ class Frame:
             report(name, f"observed with shape {first} and with {shape}", _REPEATED)
 
 
-frames: list[Frame] = []  # the innermost last
+# The innermost last. Every thread (and every task of asyncio) has its own.
+_frames: ContextVar[tuple[Frame, ...]] = ContextVar("frames", default=())
+
+
+def is_open(frame: Frame) -> bool:
+    """Whether declarations are being recorded in a frame, or in one that was opened inside of it."""
+    return frame in _frames.get()
 
 
 def refuse(site: str, interface: str | None, given: str, works: str) -> NoReturn:
@@ -109,12 +118,13 @@ def refuse(site: str, interface: str | None, given: str, works: str) -> NoReturn
 
 def report(site: str, given: str, works: str, interface: str | None = None) -> None:
     """Note a problem and go on, so that the others are found as well."""
-    problems = frames[-1].problems
+    problems = _frames.get()[-1].problems
     assert problems is not None
     problems.append(Problem(site, interface, given, works))
 
 
 def current_frame(what: str) -> Frame:
+    frames = _frames.get()
     if not frames:
         raise RuntimeError(f"{what} may only be called inside a model function that is being compiled")
     return frames[-1]
@@ -123,10 +133,11 @@ def current_frame(what: str) -> Frame:
 @contextlib.contextmanager
 def recording(frame: Frame):
     """Record declarations in `frame`."""
+    frames = _frames.get()
     if frame.problems is None:
         frame.problems = frames[-1].problems if frames else []
-    frames.append(frame)
+    token = _frames.set((*frames, frame))
     try:
         yield frame
     finally:
-        frames.pop()
+        _frames.reset(token)

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 
 class Input:
@@ -65,7 +66,7 @@ class Input:
             for k in key:
                 out = out[k]
             return out
-        return Input(self.__jax_array__()[key])
+        return Input(_entries(self.__jax_array__(), key))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -74,6 +75,25 @@ class Input:
 
     def __repr__(self) -> str:
         return f"Input(shape={self.shape}, dtype={self.dtype})"
+
+
+def _entries(array: Any, key: Any) -> Any:
+    """`array[key]`. For an index out of range jax would take the nearest entry; here it is an error if it is known, and
+    NaN, which the checks of a site report, if it is traced."""
+    keys = tuple(unwrap(k) for k in (key if isinstance(key, tuple) else (key,)))
+    if len(keys) > array.ndim or not all(_is_integers(k) for k in keys):  # slices, masks and the like
+        return array[keys if isinstance(key, tuple) else keys[0]]
+    for size, k in zip(array.shape, keys, strict=False):
+        known = np.zeros(0) if isinstance(k, Tracer) else np.asarray(k)
+        bad = known[(known < -size) | (known >= size)]
+        if bad.size:
+            raise IndexError(f"index {bad.flat[0]} is out of range for an input with an axis of length {size}")
+    inexact = jnp.issubdtype(array.dtype, jnp.inexact)
+    return jnp.asarray(array).at[keys].get(mode="fill") if inexact else array[keys]
+
+
+def _is_integers(key: Any) -> bool:
+    return type(key) is int or (hasattr(key, "dtype") and np.dtype(key.dtype).kind in "iu")
 
 
 def _forward(name: str):

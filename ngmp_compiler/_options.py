@@ -30,6 +30,7 @@ class Options(NamedTuple):
     solver: optax.GradientTransformation
     max_sweeps: int
     tol: float | None
+    max_specialisations: int
 
 
 def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashable]:

@@ -28,6 +28,7 @@ class Static(NamedTuple):
 
     tree: Any
     static: tuple[Any, ...]
+    kinds: tuple[type, ...]  # of these values: 1 == True, and yet they are not the same
 
 
 class Front(NamedTuple):
@@ -51,7 +52,7 @@ def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
     leaves, tree = jax.tree.flatten(arguments)
     check_inputs(arguments, leaves)
     static = tuple(None if isinstance(x, _DYNAMIC) else x for x in leaves)
-    return Static(tree, static), [x for x in leaves if isinstance(x, _DYNAMIC)]
+    return Static(tree, static, tuple(map(type, static))), [x for x in leaves if isinstance(x, _DYNAMIC)]
 
 
 def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:

@@ -1,12 +1,14 @@
 """Results in files: posteriors, solver states and carries, saved and loaded.
 
-A file is a zip archive of `header.json` (format version, kind, topology, the path, shape and dtype of every array) and
-one `.npy` per array; no code is stored, and none is run by loading. Loading needs a value of the same structure, or the
-program and inputs that make one, and refuses a file of another version, structure or topology, or a damaged one.
+A file is an archive (see `_archive`) of a header (format version, kind, topology, the path, shape and dtype of every
+array) and the bytes of each array, little-endian, in the order of C; no code is stored, and none is run by loading.
+Loading needs a value of the same structure, or the program and inputs that make one, and refuses a file of another
+version, structure or topology, or a damaged one.
 """
 
 import hashlib
-import io
+import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from ._posterior import Posterior
 from ._program import Program
 from ._solve import State
 
-VERSION = 1
+VERSION = 2  # 1 had no checksums of its parts
 _FORMAT = "ngmp result"
 
 
@@ -32,7 +34,7 @@ def save(path: str | Path, value: Any) -> None:
     """
     arrays = [np.asarray(x) for x in jax.tree.leaves(value)]
     header = {"format": _FORMAT, "version": VERSION, **_structure(value)}
-    write_archive(path, header, {f"{i}.npy": _npy(x) for i, x in enumerate(arrays)})
+    write_archive(path, header, {f"{i}.bin": _bytes(x) for i, x in enumerate(arrays)})
 
 
 def load(path: str | Path, like: Any, *args: Any, **kwargs: Any) -> Any:
@@ -47,13 +49,14 @@ def load(path: str | Path, like: Any, *args: Any, **kwargs: Any) -> Any:
         FileError: if the file is damaged, of another version, or of another model, shape or precision than `like`.
     """
     header, parts = read_archive(path, _FORMAT, VERSION)
+    _check_header(path, header)
     if isinstance(like, Program):
         like = like.like(header["kind"], *args, **kwargs)
     expected = _structure(like)
     problems = _differences(header, expected)
     if problems:
         raise FileError(f"{path} does not hold what was asked for:\n" + "\n".join(f"  {p}" for p in problems))
-    arrays = [_array(path, parts, i, entry) for i, entry in enumerate(header["arrays"])]
+    arrays = [_array(path, parts.get(f"{i}.bin", b""), *entry) for i, entry in enumerate(header["arrays"])]
     return jax.tree.unflatten(jax.tree.structure(like), [jax.numpy.asarray(x) for x in arrays])
 
 
@@ -89,6 +92,8 @@ def _differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     out += [f"{p} is expected, and not in the file" for p in new if p not in old]
     if out:
         return out[:8] + ([f"and {len(out) - 8} more"] if len(out) > 8 else [])
+    if found["arrays"] != expected["arrays"]:
+        return ["its arrays are in another order"]
     if found["families"] != expected["families"]:
         return ["the families of its variables or leaves are others"]
     if found["topology"] != expected["topology"]:
@@ -97,17 +102,28 @@ def _differences(found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     return []
 
 
-def _npy(x: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, x, allow_pickle=False)
-    return buffer.getvalue()
+def _check_header(path: str | Path, header: dict[str, Any]) -> None:
+    """Refuse a header that lacks what `_structure` writes, or has something of another kind in its place."""
+    fine = isinstance(header.get("families"), str) and isinstance(header.get("topology", 0), (str, type(None)))
+    fine = fine and header.get("kind") in ["Posterior", "State", "dict"]
+    entries = header.get("arrays")
+    fine = fine and isinstance(entries, list) and all(isinstance(e, list) and len(e) == 3 for e in entries)
+    for where, shape, dtype in entries if fine else ():  # type: ignore[union-attr]
+        fine &= isinstance(where, str) and isinstance(dtype, str) and isinstance(shape, list)
+        fine &= isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    if not fine:
+        raise FileError(f"{path} is damaged: its header is not that of a result")
 
 
-def _array(path: str | Path, parts: dict[str, bytes], i: int, entry: list) -> np.ndarray:
-    try:
-        x = np.load(io.BytesIO(parts[f"{i}.npy"]), allow_pickle=False)
-    except (KeyError, ValueError, EOFError) as error:
-        raise FileError(f"{path} is damaged: {entry[0]} cannot be read") from error
-    if [list(x.shape), x.dtype.name] != entry[1:]:
-        raise FileError(f"{path} is damaged: {entry[0]} is {x.dtype.name}{list(x.shape)}, the header says otherwise")
-    return x
+def _bytes(x: np.ndarray) -> memoryview:
+    x = np.ascontiguousarray(x).reshape(-1)
+    return (x.byteswap() if sys.byteorder == "big" else x).view(np.uint8).data
+
+
+def _array(path: str | Path, data: bytes, where: str, shape: list[int], dtype: str) -> np.ndarray:
+    # The header agrees with what is expected by now, so shape and dtype are those of an array that exists.
+    kind = jax.numpy.dtype(dtype)
+    if len(data) != math.prod(shape) * kind.itemsize:
+        raise FileError(f"{path} is damaged: {where} has {len(data)} bytes, not those of {dtype}{shape}")
+    x = np.frombuffer(data, np.uint8).view(kind).reshape(shape)
+    return x.byteswap() if sys.byteorder == "big" else x

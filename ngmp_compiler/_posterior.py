@@ -51,7 +51,7 @@ class Posterior(eqx.Module):
     jitter: Float[Array, ""]  # what was added to a precision to factorise it, relative to its diagonal; 0: nothing
 
     members: Members = eqx.field(static=True)
-    approximate: tuple[str, ...] = eqx.field(static=True, default=())  # parts of the core that are not exact
+    approximate: tuple[str, ...] = eqx.field(static=True, default=())  # what is not exact: see `_approximations`
     topology: str = eqx.field(static=True, default="")  # a hash of the graph: names, families, factors, sizes
 
     def joint(self, name: str, lag: int = 1) -> MvGaussian:
@@ -116,6 +116,11 @@ class Posterior(eqx.Module):
         return data
 
     @property
+    def exact(self) -> Bool[Array, ""]:
+        """Whether the marginals are those of the model itself: nothing approximate, converged, nothing added."""
+        return self.converged & (self.jitter == 0) & (not self.approximate)
+
+    @property
     def reason(self) -> str:
         """Why the run stopped, in words; for a batch of runs, one line for each distinct reason."""
         if isinstance(self.status, Tracer):
@@ -128,7 +133,8 @@ class Posterior(eqx.Module):
                 f"a precision matrix was singular to rounding: its diagonal was raised by {jitter:.1e} of itself to "
                 "factorise it; look for duplicate features or a prior that is too weak"
             )
-        lines += [f"approximate: {part}" for part in self.approximate]
+        # Projections are as they were declared; a core that was to be exact and is not deserves a word here as well.
+        lines += [f"approximate: {part}" for part in self.approximate if part.startswith("flooding")]
         return "\n".join(lines)
 
 
@@ -140,15 +146,14 @@ def topology(plan: Any) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def approximations(plan: Any) -> tuple[str, ...]:
-    """The executors of a plan that are not exact, with the names they solve for."""
-    out = []
-    for executor in plan.discrete:
-        if executor.approximate:
-            members = executor.nodes.members
-            own = [n for n, (p, at) in plan.names.items() if p in members and np.isin(at, members[p]).any()]
-            out.append(f"{executor.name} over {listed(own)}")
-    return tuple(out)
+def not_converged(name: str, post: Posterior) -> str:
+    """That a run has not converged, why, and what to try, in words."""
+    residual, sweeps = float(np.max(np.asarray(post.residual))), int(np.max(np.asarray(post.sweeps)))
+    tries = (
+        "ngmp.anderson() as solver=, init= near the answer, ngmp.restarts, standardised inputs or tighter priors; "
+        "post.converged and post.reason tell it in code"
+    )
+    return f"'{name}' has not converged (residual {residual:.1e} after {sweeps} sweeps): {post.reason}. Try {tries}"
 
 
 def runs(names: dict[str, Any], chains: list) -> dict[str, Array]:

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,23 @@ import optax
 from jax.core import Tracer
 
 from ._adaptive import adaptive
+from ._approximations import approximations
 from ._carry import Carry, as_sources, check_carry, next_carry, prior_marginals
 from ._checks import checks, explain
 from ._core import Leaves
 from ._describe import Description
-from ._errors import DataError
+from ._errors import ConvergenceWarning, DataError, warn
 from ._export import export
 from ._implicit import attach, envelope, flagged
 from ._initial import Given
 from ._lanes import without_derivatives
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
-from ._posterior import Members, Posterior, Prediction, approximations, runs, topology
+from ._posterior import Members, Posterior, Prediction, not_converged, runs, topology
 from ._predict import predict
 from ._rules import NGMP
 from ._solve import CONVERGED, INVALID, REASONS, UNSETTLED, State
+from ._specialise import Specialisations
 from ._validate import bind, check_options
 
 
@@ -37,7 +38,7 @@ class Program:
     """A compiled model. Calling it runs inference to the fixed point; it is pure and composes with `jit` and `vmap`.
 
     Arrays and floats among the inputs are traced; integers, booleans, strings and callables are static, and a new
-    value of one compiles anew, as does a new shape.
+    value of one compiles anew, as does a new shape. Threads may share a program.
     """
 
     def __init__(self, model: Callable, options: Options):
@@ -45,17 +46,18 @@ class Program:
         self._options = options
         self._signature = inspect.signature(model)
         functools.update_wrapper(self, model, updated=())
-        # Bound methods hash by instance, so every program has its own cache.
-        self._run = jax.jit(self._run_impl, static_argnums=0)
-        self._init = jax.jit(self._init_impl, static_argnums=0)
-        self._step = jax.jit(self._step_impl, static_argnums=0)
-        self._posterior = jax.jit(self._posterior_impl, static_argnums=0)
-        self._predict = jax.jit(self._predict_impl, static_argnums=(0, 1))
-        self._forecast = jax.jit(self._forecast_impl, static_argnums=(0, 1))
-        self._start = jax.jit(self._start_impl, static_argnums=0)
+        self._compiled = Specialisations(options.max_specialisations)
 
     def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Static, list[Any]]:
         return split(bind(self.model, self._signature, args, kwargs))
+
+    def _jitted(self, function: Callable, static: Static, dynamic: list[Any], *fixed: Any) -> Callable:
+        """`function(static, *fixed, ...)` compiled for inputs of these shapes: a function of the rest."""
+        return self._compiled.find(function, (static, *fixed), dynamic)
+
+    def clear(self) -> None:
+        """Drop everything that was compiled, and its memory; the next call compiles anew."""
+        self._compiled.clear()
 
     def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Compiled:
         """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
@@ -70,12 +72,12 @@ class Program:
 
     def _run_impl(
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
-    ) -> tuple[Posterior, jax.Array]:
+    ) -> Posterior:
         compiled = self._build(static, dynamic, carry)
         invalid = self._violations(compiled)
         if not compiled.map.projected:
             post = self._finish(compiled, compiled.solver.init({}), invalid)
-            return flagged(post.converged, post), invalid
+            return flagged(post.converged, post)
         start = init.leaves if isinstance(init, State) else compiled.map.initial(init)
         state = self._settle(compiled, start, static, (dynamic, carry))
         post = self._finish(compiled, state, invalid)
@@ -83,7 +85,7 @@ class Program:
             energy = envelope(lambda leaves, x: self._build(static, *x).map.energy(leaves),
                               post.free_energy, state.leaves, (dynamic, carry))  # fmt: skip
             post = eqx.tree_at(lambda p: p.free_energy, post, energy)
-        return flagged(post.converged, post), invalid
+        return flagged(post.converged, post)
 
     def _settle(self, compiled: Compiled, start: Leaves, static: Static, inputs: tuple, seen: bool = True) -> State:
         """Run to the fixed point; the leaves have its derivatives in the inputs, data and carry."""
@@ -119,7 +121,7 @@ class Program:
         neighbours = runs({name: plan.names[name] for name in marginals if name in plan.names}, result.neighbours)
         return Posterior(
             marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
-            result.jitter, Members(plan.collections), approximations(plan), topology(plan),
+            result.jitter, Members(plan.collections), approximations(map), topology(plan),
         )  # fmt: skip
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
@@ -129,10 +131,9 @@ class Program:
     def _step_impl(self, static: Static, dynamic: list[Any], state: State) -> State:
         return self._build(static, dynamic).solver.sweep(state)
 
-    def _posterior_impl(self, static: Static, dynamic: list[Any], state: State) -> tuple[Posterior, jax.Array]:
+    def _posterior_impl(self, static: Static, dynamic: list[Any], state: State) -> Posterior:
         compiled = self._build(static, dynamic)
-        invalid = self._violations(compiled)
-        return self._finish(compiled, state, invalid), invalid
+        return self._finish(compiled, state, self._violations(compiled))
 
     def _predict_impl(self, static: Static, site: str, dynamic: list[Any], state: State) -> Prediction:
         return predict(self._build(static, dynamic).map, site, state.leaves)
@@ -150,13 +151,18 @@ class Program:
         status = compiled.solver.status(state)
         return flagged(status == CONVERGED, predict(compiled.map, site, state.leaves)), status
 
-    def _checked(self, static: Static, dynamic: list[Any], invalid: jax.Array, carry: Carry | None = None) -> None:
+    def _checked(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
+        """`post`, after an error if it is invalid and a warning if it has not converged; nothing if it is traced."""
         # In numpy: `jnp.any` would dispatch a program of its own, which costs as much as a tiny model.
-        if isinstance(invalid, Tracer) or not np.any(np.asarray(invalid)):
-            return
-        # Rare: find out what is wrong by tracing once more, with values, also where derivatives are being taken.
-        values = jax.lax.stop_gradient(dynamic)
-        raise DataError(explain(lambda values: self._build(static, values, carry).plan, values))
+        if isinstance(post.status, Tracer) or not (codes := np.asarray(post.status)).any():
+            return post
+        if (codes == INVALID).any():
+            # Rare: find out what is wrong by tracing once more, with values, also where derivatives are being taken.
+            values = jax.lax.stop_gradient(dynamic)
+            raise DataError(explain(lambda values: self._build(static, values, carry).plan, values))
+        if not any(isinstance(x, Tracer) for x in dynamic):  # derivatives of such a run are NaN, which says it
+            warn(not_converged(getattr(self.model, "__name__", "model"), post), ConvergenceWarning)
+        return post
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 
@@ -170,24 +176,23 @@ class Program:
                 variable or one for all of it.
         """
         static, dynamic = self._split(args, kwargs)
-        post, invalid = self._run(static, dynamic, None, init)
-        self._checked(static, dynamic, invalid)
-        return post
+        post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
+        return self._checked(static, dynamic, post)
 
     def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
         """The state a run starts from; with `init`, at marginals by name, as in a call."""
-        return self._init(*self._split(args, kwargs), init)
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._init_impl, static, dynamic)(dynamic, init)
 
     def step(self, state: State, *args: Any, **kwargs: Any) -> State:
         """One sweep: evaluate the map at the pending proposal and prepare the next. Pure."""
-        return self._step(*self._split(args, kwargs), state)
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._step_impl, static, dynamic)(dynamic, state)
 
     def posterior(self, state: State, *args: Any, **kwargs: Any) -> Posterior:
         """The posterior at a state."""
         static, dynamic = self._split(args, kwargs)
-        post, invalid = self._posterior(static, dynamic, state)
-        self._checked(static, dynamic, invalid)
-        return post
+        return self._checked(static, dynamic, self._jitted(self._posterior_impl, static, dynamic)(dynamic, state))
 
     def predict(self, given: Posterior | Carry, site: str, *args: Any, **kwargs: Any) -> Prediction:
         """Predictive distribution of an observed site.
@@ -201,19 +206,22 @@ class Program:
         """
         static, dynamic = self._split(args, kwargs)
         if isinstance(given, Posterior):
-            return self._predict(static, site, dynamic, given.state)
+            if not isinstance(given.status, Tracer) and np.asarray(given.status).any():
+                warn(f"prediction of '{site}' from a posterior that has not converged", ConvergenceWarning)
+            return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
         if not isinstance(given, dict):
             works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"
             raise TypeError(f"predict was given a {type(given).__name__}; {works}")
-        prediction, status = self._forecast(static, site, dynamic, given)
-        if not isinstance(status, Tracer) and status != CONVERGED:
-            warnings.warn(f"prediction of '{site}': {REASONS[int(status)]}", stacklevel=2)
+        prediction, status = self._jitted(self._forecast_impl, static, dynamic, site)(dynamic, given)
+        if not isinstance(status, Tracer) and np.asarray(status) != CONVERGED:
+            warn(f"prediction of '{site}': {REASONS[int(status)]}", ConvergenceWarning)
         return prediction
 
     def start(self, *args: Any, **kwargs: Any) -> Carry:
         """The first carry of a filter: the declared priors of the variables that `carry=` names."""
         self._needs_carry()
-        return self._start(*self._split(args, kwargs))
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._start_impl, static, dynamic)(dynamic)
 
     def update(self, carry: Carry, batch: dict[str, Any]) -> tuple[Carry, Posterior]:
         """One step of a filter: run on a batch with the marginals of `carry` as priors. Pure.
@@ -230,8 +238,8 @@ class Program:
         self._needs_carry()
         static, dynamic = self._split((), batch)
         check_carry(self._options.carry, carry)
-        post, invalid = self._run(static, dynamic, carry, None)
-        self._checked(static, dynamic, invalid, carry)
+        post = self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None)
+        self._checked(static, dynamic, post, carry)
         return next_carry(self._options.carry, post.marginals), post
 
     @property
@@ -247,7 +255,7 @@ class Program:
         """The shapes of a result, `"Posterior"`, `"State"` or `"dict"` (a carry), for inputs of these shapes."""
         static, dynamic = self._split(args, kwargs)
         make = {
-            "Posterior": lambda x: self._run_impl(static, x, None, None)[0],
+            "Posterior": lambda x: self._run_impl(static, x, None, None),
             "State": lambda x: self._init_impl(static, x, None),
             "dict": lambda x: self._start_impl(static, x),
         }
@@ -275,7 +283,7 @@ class Program:
 
         def run(inputs: dict[str, Any]) -> Posterior:
             static, dynamic = split({name: {**fixed, **inputs}[name] for name in bound})
-            return self._run_impl(static, dynamic, None, None)[0]
+            return self._run_impl(static, dynamic, None, None)
 
         export(run, path, traced, fixed, platforms)
 
@@ -306,6 +314,7 @@ def compile(
     solver: optax.GradientTransformation | None = None,
     max_sweeps: int = 500,
     tol: float | None = None,
+    max_specialisations: int = 128,
 ) -> Program:
     """Compile a model function to a program.
 
@@ -327,18 +336,20 @@ def compile(
         solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
         max_sweeps: give up, and say so, after this many sweeps.
         tol: relative residual at which a run has converged; by default 1e-8 in float64, 1e-4 in float32.
+        max_specialisations: how many compiled functions to keep, for inputs of as many shapes; the least recently used
+            go first. `program.clear()` drops all.
 
     Returns:
         A `Program`.
     """
     if not callable(model):
         raise TypeError(f"compile needs a model function, not {type(model).__name__}")
-    check_options(method, rules or {}, families or {}, solver, max_sweeps, tol)
+    check_options(method, rules or {}, families or {}, solver, max_sweeps, tol, max_specialisations)
     entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
-        as_sources(carry), solver or adaptive(), int(max_sweeps), tol,
+        as_sources(carry), solver or adaptive(), int(max_sweeps), tol, int(max_specialisations),
     )  # fmt: skip
     return Program(model, options)

@@ -11,7 +11,6 @@ the leaves that touch it:
 Other families are left where they are: they follow the ones they are tied to.
 """
 
-import functools
 import operator
 from typing import Any, NamedTuple
 
@@ -62,29 +61,26 @@ def restarts(program: Program, key: PRNGKeyArray, starts: int, /, *, spread: flo
     if starts < 1:
         raise ValueError(f"starts={starts}: there must be at least one run")
     static, dynamic = program._split((), inputs)
-    found, invalid = _run(program, static, starts, dynamic, key, spread)
-    program._checked(static, dynamic, invalid)
+    found = program._jitted(_run, static, dynamic, program, starts)(dynamic, key, spread)
+    program._checked(static, dynamic, found.best)
     return found
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _run(
-    program: Program, static: Static, starts: int, dynamic: list[Any], key: PRNGKeyArray, spread: Any
-) -> tuple[Restarts, Array]:
+def _run(static: Static, program: Program, starts: int, dynamic: list[Any], key: PRNGKeyArray, spread: Any) -> Restarts:
     compiled = program._build(static, dynamic)
     spreads = jnp.where(jnp.arange(starts) == 0, 0.0, spread).astype(compiled.plan.dtype)
 
-    def one(key: PRNGKeyArray, spread: Array) -> tuple[Posterior, Array]:
+    def one(key: PRNGKeyArray, spread: Array) -> Posterior:
         start = compiled.solver.init(random_leaves(compiled.map, key, spread))
         return program._run_impl(static, dynamic, None, start)
 
-    posts, invalid = jax.vmap(one)(jax.random.split(key, starts), spreads)
+    posts = jax.vmap(one)(jax.random.split(key, starts), spreads)
     energy = posts.free_energy
     usable = jnp.isfinite(energy) & (posts.converged | ~jnp.any(posts.converged))
     best = jnp.argmin(jnp.where(usable, energy, jnp.inf))
     # A posterior has static parts, which are the same in all runs.
     picked = jax.tree.map(lambda x: x[best], posts)
-    return Restarts(picked, energy, posts.converged), jnp.any(invalid)
+    return Restarts(picked, energy, posts.converged)
 
 
 def random_leaves(map: Map, key: PRNGKeyArray, spread: Float[Array, ""]) -> Leaves:

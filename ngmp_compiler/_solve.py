@@ -1,8 +1,8 @@
 r"""Solve: iterate the map with an optax transformation, guarded so that no marginal ever turns improper.
 
 **When a run has converged.** One undamped sweep, $\eta \leftarrow \eta^*$, has moved no marginal, element by element,
-by more than `tol`: the mean by `tol` of its standard deviation, the variance by `tol` of itself, probabilities by `tol` in
-the Fisher metric (`AbstractFamily.location_scale`); or by no more than what rounding makes of a mean that lies many
+by more than `tol`: the mean by `tol` of its standard deviation, the variance by `tol` of itself, probabilities by `tol`
+in the Fisher metric (`AbstractFamily.location_scale`); or by no more than what rounding makes of a mean that lies many
 standard deviations from zero. Steps are damped, so a run that moves little proves nothing; once it does, the next step
 is the whole one, and what that moves decides.
 """

@@ -42,14 +42,15 @@ def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
 
 
 def check_options(
-    method: Any, rules: dict[str, Any], families: dict[str, Any], solver: Any, max_sweeps: Any, tol: Any
+    method: Any, rules: dict[str, Any], families: dict[str, Any], solver: Any, max_sweeps: Any, tol: Any, most: Any
 ) -> None:
     """Refuse options of the wrong kind; names of sites are checked later, against the model."""
     if solver is not None and not (hasattr(solver, "init") and hasattr(solver, "update")):
         example = "ngmp.adaptive() or optax.sgd(0.5)"
         raise TypeError(f"solver={solver!r} is not an optax transformation; give e.g. {example}")
-    if isinstance(max_sweeps, bool) or not isinstance(max_sweeps, (int, np.integer)) or max_sweeps < 1:
-        raise ValueError(f"max_sweeps must be an integer of at least 1, not {max_sweeps!r}")
+    for name, count in (("max_sweeps", max_sweeps), ("max_specialisations", most)):
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, not {count!r}")
     if tol is not None and not tol > 0:
         raise ValueError(f"tol must be positive, not {tol!r}")
     problems = []

@@ -182,6 +182,7 @@ def test_members_of_a_batch_stop_on_their_own(chain):
         np.testing.assert_allclose(posts["z"].mean[i], one["z"].mean, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_a_refused_proposal_drops_the_history_and_halves_the_rates(chain):
     inputs = {"y": COUNTS, "mask": np.ones(len(COUNTS), bool)}
     state = chain.init(**inputs)

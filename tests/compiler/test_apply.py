@@ -77,7 +77,7 @@ def test_nodes_in_a_loop_are_one_group():
     y = jnp.linspace(-1.0, 1.0, 7)
     loop, array = ngmp.compile(model), ngmp.compile(plate)
     np.testing.assert_allclose(loop(y=y)["x"].mean, array(y=y)["x"].mean, rtol=1e-12)
-    assert loop.lower(y=y).describe().count("DeterministicNode") == 1
+    assert loop.lower(y=y).describe().split("conjugate core")[0].count("DeterministicNode") == 1
 
 
 @pytest.mark.parametrize("method", [ngmp.NGMP(), ngmp.VMP()])

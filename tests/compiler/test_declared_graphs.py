@@ -191,6 +191,7 @@ def test_a_deterministic_cycle_cannot_be_closed():
         program(y=0.5)
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_an_improper_joint_says_so_and_stays_finite():
     """A factor that grows faster than the prior falls: there is no posterior, and none is made up."""
 

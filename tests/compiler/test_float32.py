@@ -102,6 +102,7 @@ def test_a_long_chain_in_single_precision():
     np.testing.assert_allclose(-post.free_energy, expected.log_evidence, rtol=3e-4)  # what is left of terms of 10^6
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 @pytest.mark.core32
 def test_transformations_and_prediction_stay_in_single_precision():
     program = ngmp.compile(ngmp_models.poisson_chain)

@@ -1,5 +1,6 @@
 """The front end: what may be written in a model, and that all ways to write it compile to the same thing."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +39,9 @@ MASK = np.array([True, True, False, True, False, True])
 def start(model: Callable, **inputs: Any) -> ngmp.Posterior:
     """The posterior at the automatic start: the whole map without the iteration, in half the time to compile."""
     program = ngmp.compile(model)
-    return program.posterior(program.init(**inputs), **inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ngmp.ConvergenceWarning)  # nor has it
+        return program.posterior(program.init(**inputs), **inputs)
 
 
 def run(model: Callable, **inputs: Any) -> ngmp.Posterior:

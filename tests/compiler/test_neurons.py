@@ -49,6 +49,7 @@ def test_executors(program):
     assert "5 hubs, 15 scalars" in text and "sums: 18 scalars" in text and "dense:" not in text and "gather" not in text
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_marginals_are_the_interpreters(program, states):
     """Eight damped updates of every message, from the same start, factor by factor on grids."""
     inputs = data(SEEN)

@@ -173,6 +173,7 @@ def test_plans_do_not_grow_with_the_data():
 # -- the bare map, warm starts, tracing -----------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_init_step_posterior_is_the_call():
     inputs = {"y": COUNTS, "mask": SEEN}
     expected = CHAIN(**inputs)

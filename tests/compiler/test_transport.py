@@ -247,6 +247,7 @@ def test_a_log_precision_hears_of_a_residual_that_nothing_else_ties(precision):
     assert not factor.message_exists(1, q, too_far)[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_refused_proposals_drop_the_momentum():
     """Few data and no cap: momentum overshoots, proposals are refused, and no state is ever improper."""
     inputs = _regression(4)

@@ -164,7 +164,7 @@ def test_a_number_of_a_vector_in_a_plate():
         h = np.sin(x[:, 0]) * x[:, 1] + k
         np.testing.assert_allclose(post["h"].mean[k], w @ h, rtol=1e-8, atol=1e-10)
         np.testing.assert_allclose(post["h"].variance[k], w @ (h - w @ h) ** 2, rtol=1e-8)
-    assert program.lower().describe().count("VectorNode") == 1
+    assert program.lower().describe().split("conjugate core")[0].count("VectorNode") == 1
 
 
 # -- the kernel -------------------------------------------------------------------------------------------------------
