@@ -37,7 +37,7 @@ class AndersonState(NamedTuple):
         return self._replace(rate=halved(self.rate, blamed), **nothing)
 
 
-def anderson(memory: int = 5) -> optax.GradientTransformation:
+def anderson(memory: int = 5, cautious: bool = True) -> optax.GradientTransformation:
     r"""Anderson acceleration of the default solver, `adaptive`: fewer sweeps, to the same fixed point.
 
     With residuals $r_t = \eta_t - \eta^*(\eta_t)$, and the differences $\Delta x_j$ and $\Delta r_j$ between the last
@@ -63,6 +63,7 @@ def anderson(memory: int = 5) -> optax.GradientTransformation:
 
     Args:
         memory: how many points before the current one are used; at least 1.
+        cautious: whether to wait until every residual is small. A run that has not got there will not either.
     """
     if isinstance(memory, bool) or not isinstance(memory, int | np.integer):
         raise TypeError(f"anderson(memory={memory!r}): give a whole number of points, such as 5")
@@ -85,7 +86,7 @@ def anderson(memory: int = 5) -> optax.GradientTransformation:
 
         weight = _each(lambda eta, g: 1 / (_square(eta - g) + jnp.finfo(g.dtype).tiny), params, updates)
         size = sum((w * _square(updates[k]) for k, w in weight.items()), jnp.zeros_like(state.size))
-        sound = _is_local(params, updates) & ~(size > _GROWTH**2 * state.size)
+        sound = (_is_local(params, updates) if cautious else jnp.asarray(True)) & ~(size > _GROWTH**2 * state.size)
         points, residuals = (
             jax.tree.map(lambda x, old: jnp.concatenate([x[None], old[:-1]]), *pair)
             for pair in ((params, state.points), (updates, state.residuals))

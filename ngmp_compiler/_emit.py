@@ -32,7 +32,7 @@ from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaus
 from ._chunks import by_chunks
 from ._core import Core, CoreResult, Leaves, masked
 from ._initial import Given, at_interface, guesses
-from ._rules import select
+from ._rules import StructuredVMP, select
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 
@@ -140,8 +140,8 @@ class Map:
 
         return jax.lax.cond(jnp.all(share >= 1.0), lambda: eta, mixed)
 
-    def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
-        """The Bethe free energy; see the module docstring."""
+    def free_energy(self, leaves: Leaves, result: CoreResult, shares: Shares | None = None) -> Float[Array, ""]:
+        """The Bethe free energy; see the module docstring. A factor with a share has a share of each energy."""
         total = -result.log_partition
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
@@ -150,8 +150,22 @@ class Map:
             def share(factor: Any, marginals: Any, own: Any, rests: Any, rule: Any = self.rules[group.name]) -> Array:
                 return rule.evidence(factor, marginals, own, **rests)
 
-            total -= jnp.sum(masked(group, by_chunks(share, group.n, group.factor, marginals, own, rests)))
+            energy = by_chunks(share, group.n, group.factor, marginals, own, rests)
+            if shares and group.name in shares:
+                energy = self._mean_field_share(group, marginals, own, energy, shares[group.name])
+            total -= jnp.sum(masked(group, energy))
         return total
+
+    def _mean_field_share(self, group: FactorGroup, marginals: Any, own: Any, energy: Array, share: Array) -> Array:
+        """`share e + (1 - share) e_mf`, the second the energy under mean field."""
+
+        def field(factor: Any, marginals: Any, own: Any) -> Array:
+            return StructuredVMP().evidence(factor, marginals, own)
+
+        def mixed() -> Array:
+            return share * energy + (1.0 - share) * by_chunks(field, group.n, group.factor, marginals, own)
+
+        return jax.lax.cond(jnp.all(share >= 1.0), lambda: jnp.broadcast_to(energy, (group.n,)), mixed)
 
     def energy(self, leaves: Leaves) -> Float[Array, ""]:
         """The free energy as a function of the leaves."""

@@ -31,6 +31,7 @@ class Options(NamedTuple):
     max_sweeps: int
     tol: float | None
     max_specialisations: int
+    ladder: tuple[optax.GradientTransformation, ...] = ()  # what is tried, in order, where the solver has failed
 
 
 def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashable]:

@@ -16,7 +16,7 @@ from ngmp_kernels.families import AbstractFamily, MvGaussian
 from ._errors import listed
 from ._outcome import Outcome, check_probabilities
 from ._roll import Collection
-from ._solve import REASONS, State
+from ._solve import REASONS, RUNGS, State
 
 
 class Members:
@@ -127,6 +127,13 @@ class Posterior(eqx.Module):
             raise TypeError("reason is text: read it outside jit, or use status inside")
         codes = sorted({int(c) for c in self.status.reshape(-1)})
         lines = [REASONS[c] for c in codes]
+        if rung := int(jnp.max(self.state.rung)):
+            lines.append(RUNGS[rung])
+        if borrowed := int(jnp.max(self.state.borrowed)):
+            lines.append(
+                f"{borrowed} factors hear, in part, the messages of mean field: a cavity of theirs is improper, or "
+                "they did not settle"
+            )
         if (jitter := float(jnp.max(self.jitter))) > 0:
             # The marginals are those of a model that differs by this much, and no more.
             lines.append(

@@ -14,6 +14,7 @@ import optax
 from jax.core import Tracer
 
 from ._adaptive import adaptive
+from ._anderson import anderson
 from ._approximations import approximations
 from ._carry import Carry, as_sources, check_carry, next_carry, prior_marginals
 from ._checks import checks, explain
@@ -29,7 +30,7 @@ from ._passes import Compiled, Static, build, front, split
 from ._posterior import Members, Posterior, Prediction, not_converged, runs, topology
 from ._predict import predict
 from ._rules import NGMP
-from ._solve import CONVERGED, INVALID, REASONS, UNSETTLED, State
+from ._solve import CONVERGED, INVALID, REASONS, RUNNING, STUCK, UNSETTLED, State
 from ._specialise import Specialisations
 from ._validate import bind, check_options
 
@@ -47,6 +48,7 @@ class Program:
         self._signature = inspect.signature(model)
         functools.update_wrapper(self, model, updated=())
         self._compiled = Specialisations(options.max_specialisations)
+        self._next: Program | None = None  # the next rung of the ladder, once one is needed
 
     def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Static, list[Any]]:
         return split(bind(self.model, self._signature, args, kwargs))
@@ -94,8 +96,10 @@ class Program:
         state = without_derivatives(compiled.solver.run, compiled.solver.init(start), alone)
 
         def target(leaves: Leaves, inputs: Any) -> Leaves:
-            return self._build(static, *inputs, seen=seen).map.evaluate(leaves).target
+            inputs, shares = inputs
+            return self._build(static, *inputs, seen=seen).map.evaluate(leaves, shares=shares).target
 
+        inputs = inputs, state.shares
         return eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, inputs, 0.1 * compiled.solver.tol))
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
@@ -117,7 +121,7 @@ class Program:
                 return part.reshape(*shape, *x.shape[1:])
 
             marginals[key] = jax.tree.map(shaped, whole)
-        energy = map.free_energy(state.leaves, result)
+        energy = map.free_energy(state.leaves, result, state.shares)
         neighbours = runs({name: plan.names[name] for name in marginals if name in plan.names}, result.neighbours)
         return Posterior(
             marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
@@ -164,6 +168,23 @@ class Program:
             warn(not_converged(getattr(self.model, "__name__", "model"), post), ConvergenceWarning)
         return post
 
+    def _climb(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
+        """`post`, or what the next rungs of the ladder make of it where it has not converged; not if it is traced."""
+        ladder = self._options.ladder
+        if not ladder or isinstance(post.status, Tracer) or any(isinstance(x, Tracer) for x in dynamic):
+            return post
+        if not np.isin(np.asarray(post.status), (RUNNING, STUCK)).all():
+            return post
+        if self._next is None:
+            self._next = Program(self.model, self._options._replace(solver=ladder[0], ladder=ladder[1:]))
+        again = self._next._jitted(self._next._run_impl, static, dynamic)(dynamic, carry, post.state)
+        again = self._next._climb(static, dynamic, again, carry)
+        if not again.converged and not again.residual < post.residual:
+            return post
+        # The state goes on with this program's own solver.
+        kept = post.state.memory, post.sweeps + again.sweeps, post.state.sweeps + again.sweeps, again.state.rung + 1
+        return eqx.tree_at(lambda p: (p.state.memory, p.sweeps, p.state.sweeps, p.state.rung), again, kept)
+
     # -- what the user calls ----------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, init: State | Given | None = None, **kwargs: Any) -> Posterior:
@@ -177,7 +198,7 @@ class Program:
         """
         static, dynamic = self._split(args, kwargs)
         post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
-        return self._checked(static, dynamic, post)
+        return self._checked(static, dynamic, self._climb(static, dynamic, post))
 
     def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
         """The state a run starts from; with `init`, at marginals by name, as in a call."""
@@ -238,7 +259,7 @@ class Program:
         self._needs_carry()
         static, dynamic = self._split((), batch)
         check_carry(self._options.carry, carry)
-        post = self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None)
+        post = self._climb(static, dynamic, self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None), carry)
         self._checked(static, dynamic, post, carry)
         return next_carry(self._options.carry, post.marginals), post
 
@@ -312,7 +333,7 @@ def compile(
     executors: dict[str, str] | None = None,
     carry: Any = None,
     solver: optax.GradientTransformation | None = None,
-    max_sweeps: int = 500,
+    max_sweeps: int | None = None,
     tol: float | None = None,
     max_specialisations: int = 128,
 ) -> Program:
@@ -333,8 +354,10 @@ def compile(
             for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
-        solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`.
-        max_sweeps: give up, and say so, after this many sweeps.
+        solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`; an eager
+            call that has not converged in `max_sweeps` sweeps then goes on with `ngmp.anderson()`, and if that fails
+            with small steps; `post.reason` says so. Under `jit` there is the first only.
+        max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
         tol: relative residual at which a run has converged; by default 1e-8 in float64, 1e-4 in float32.
         max_specialisations: how many compiled functions to keep, for inputs of as many shapes; the least recently used
             go first. `program.clear()` drops all.
@@ -348,8 +371,10 @@ def compile(
     entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
+    sweeps, slow = 500 if max_sweeps is None else int(max_sweeps), optax.chain(adaptive(grow=1.05), optax.scale(0.1))
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
-        as_sources(carry), solver or adaptive(), int(max_sweeps), tol, int(max_specialisations),
+        as_sources(carry), solver or adaptive(), sweeps, tol, int(max_specialisations),
+        () if solver or max_sweeps is not None else (anderson(8, cautious=False), slow),
     )  # fmt: skip
     return Program(model, options)

@@ -210,7 +210,7 @@ class EP(AbstractRule):
         p = power_of(self.power, factor, j)
         found, proper = cavities(marginals, leaves, p, rests)
         message = _message(factor, j, found, p)
-        matched = tilted_match(marginals[j], found[j], lambda z: p * message(z), self.projection)
+        matched = tilted_match(marginals[j], found[j], lambda z: p * message(z), self.projection, factor.hard)
         return (matched - found[j]) * (1 / p), _all(proper)
 
     def evidence(
@@ -222,7 +222,8 @@ class EP(AbstractRule):
             found, _ = cavities(marginals, leaves, p, rests)
             # The last integral over the last interface, where noise factors are smoothest.
             message = _message(factor, len(found) - 1, found, p)
-            share = tilted_evidence(marginals[-1], found[-1], lambda z, m=message, p=p: p * m(z), Quadrature())
+            tilt = lambda z, m=message, p=p: p * m(z)  # noqa: E731
+            share = tilted_evidence(marginals[-1], found[-1], tilt, Quadrature(), factor.hard)
             for q, c in zip(marginals, found, strict=True):
                 share += c.log_partition() - q.log_partition()
             total += powers.count(p) / len(powers) * share / p

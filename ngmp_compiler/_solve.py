@@ -31,11 +31,12 @@ REASONS = {
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
 }
+RUNGS = ("", "by acceleration, after the default solver had not got there", "by small steps, after all else had not")
 _SHRINK = 0.25
 _MAX_SHRINKS = 30
 _MANY_SHRINKS = 4  # a run that ends in the midst of so many was stopped by them, not by the number of sweeps
 _WINDOW = 20  # sweeps after which it is asked whether they have got anywhere
-_STALLED = 0.5  # of the largest move in the window before: above it, a window has got nowhere
+_STALLED = 0.9  # of the largest move in the window before: above it, a window has got nowhere
 _LEAP = 10.0  # standard deviations that a marginal may move in a sweep, unless it has done so before
 
 
@@ -51,6 +52,7 @@ class State(eqx.Module):
     shrinks: Int[Array, ""]  # improper proposals since the last proper one
     shares: Shares  # of their own rule in the targets of factors of several interfaces: see `Map.whole_shares`
     watch: Watch
+    rung: Int[Array, ""]  # of the ladder, that got here: a key of `RUNGS`
     borrowed: Int[Array, ""]  # how many factors have targets that are, in part, those of mean field
 
     @property
@@ -84,7 +86,7 @@ class Solver:
         zeros = jax.tree.map(jnp.zeros_like, leaves)
         watch = Watch(jnp.zeros((), dtype), jnp.asarray(jnp.inf, dtype))
         none, shares = jnp.asarray(0), self.map.whole_shares()
-        return State(leaves, zeros, (*damped, last), places_of(zeros), moves, none, none, shares, watch, none)
+        return State(leaves, zeros, (*damped, last), places_of(zeros), moves, none, none, shares, watch, none, none)
 
     def sweep(self, state: State) -> State:
         """One sweep: the blocks in order, each at the leaves the one before it left."""
@@ -115,9 +117,10 @@ class Solver:
         whole = jax.tree.map(lambda s, g: jnp.all(s == -g), step, gradient)
         moves = moves._replace(next=moves.next.at[block].set(functools.reduce(jnp.logical_and, jax.tree.leaves(whole))))
         zeros = jax.tree.map(jnp.zeros_like, state.leaves)
+        shares, watch = self._watched(state, block, moved, rows)
         accepted = State(
             trial, {**zeros, **step}, _put(state.memory, block, memory), places, moves, state.sweeps,
-            jnp.zeros_like(state.shrinks), *self._watched(state, block, moved, rows), self._count(borrowed, state),
+            jnp.zeros_like(state.shrinks), shares, watch, state.rung, self._count(borrowed, state),
         )  # fmt: skip
         fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
         blamed = self._blamed(state, result.proper, fine)
@@ -127,7 +130,7 @@ class Solver:
         no = jnp.zeros_like(state.moves.wanted)
         damped = state.moves._replace(wanted=no, next=no)
         refused = State(state.leaves, shorter, cautious, state.places, damped, state.sweeps, state.shrinks + 1,
-                        state.shares, state.watch, state.borrowed)  # fmt: skip
+                        state.shares, state.watch, state.rung, state.borrowed)  # fmt: skip
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), accepted, refused)
 
     def _watched(self, state: State, block: int, moved: Array, rows: dict[str, Array]) -> tuple[Shares, Watch]:

@@ -48,7 +48,7 @@ def check_options(
     if solver is not None and not (hasattr(solver, "init") and hasattr(solver, "update")):
         example = "ngmp.adaptive() or optax.sgd(0.5)"
         raise TypeError(f"solver={solver!r} is not an optax transformation; give e.g. {example}")
-    for name, count in (("max_sweeps", max_sweeps), ("max_specialisations", most)):
+    for name, count in (("max_sweeps", 1 if max_sweeps is None else max_sweeps), ("max_specialisations", most)):
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
             raise ValueError(f"{name} must be an integer of at least 1, not {count!r}")
     if tol is not None and not tol > 0:

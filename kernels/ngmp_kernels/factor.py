@@ -39,6 +39,8 @@ class AbstractFactor(eqx.Module):
     """The receiving family of each interface."""
     deterministic: ClassVar[bool] = False
     """Whether the factor is a delta: then it has no expected logarithm, and mean-field rules pass it by."""
+    hard: ClassVar[bool] = False
+    """Whether the log-density may be minus infinity inside the support of a family, so that integrals have edges."""
     support: ClassVar[str | None] = None
     """Where an outcome lives: "real", "positive", "unit" or "count"; None where it has no distribution function."""
 

@@ -73,6 +73,7 @@ class GenericFactor(AbstractProjected):
         order: the position of every argument of `log_density_fn` in `(z_1, ..., z_d, *constants)`; None: as they come.
     """
 
+    hard: ClassVar[bool] = True  # nothing is known of it
     log_density_fn: Callable[..., Array] = eqx.field(static=True)
     constants: tuple[Array, ...]
     families: Families = eqx.field(static=True)

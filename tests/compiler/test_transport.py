@@ -220,7 +220,8 @@ def test_an_improper_cavity_gives_the_message_of_mean_field_and_nothing_is_clipp
     target = {key: leaves[key] + after.step[key] for key in leaves}
     # Toward the residual of the first datum the message does not exist: it hears E[e^s], and is counted. That of the
     # second does.
-    np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], [0.0, -0.5 * np.exp(0.5 + 2.5)], rtol=1e-9, atol=1e-12)
+    expected = [0.0, -0.5 * np.exp(0.5 + 2.5)]
+    np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], expected, rtol=1e-9, atol=1e-12)
     assert int(after.borrowed) == 1
     assert target["y.r"].precision[1] > 0.01
     # Toward s the cavities are those of the residuals, which are proper: targets as ever.
