@@ -29,16 +29,19 @@ class ClusterMarginals(NamedTuple):
     log_partition: Float[Array, ""]
 
 
-def min_fill(n: int, scopes: list[tuple[int, ...]]) -> list[int]:
-    """An order of elimination: next comes the variable whose neighbours lack the fewest ties among themselves."""
+def min_fill(n: int, scopes: list[tuple[int, ...]], last: tuple[int, ...] = ()) -> list[int]:
+    """An order of elimination: next comes the variable whose neighbours lack the fewest ties among themselves.
+
+    The variables in `last` come after all others.
+    """
     around: dict[int, set[int]] = {i: set() for i in range(n)}
     for scope in scopes:
         for i in scope:
             around[i] |= set(scope) - {i}
 
-    def fill(i: int) -> tuple[int, int, int]:
+    def fill(i: int) -> tuple[bool, int, int, int]:
         near = around[i]
-        return sum(len(near - around[j]) - 1 for j in near), len(near), i
+        return i in last, sum(len(near - around[j]) - 1 for j in near), len(near), i
 
     order = []
     while around:
@@ -87,6 +90,17 @@ def marginal(joint: Float[Array, "B *classes"], variables: tuple[int, ...], scop
     return jnp.transpose(table, (0, *(1 + left.index(x) for x in scope)))
 
 
+def collect(tables: list[Float[Array, "B *classes"]], found: list[Cluster]) -> tuple[list[Array], list[Array]]:
+    """The tables with all messages from clusters before them, and the messages that they send."""
+    tables, messages = list(tables), []
+    for k, cluster in enumerate(found):
+        messages.append(marginal(tables[k], cluster.variables, cluster.separator))
+        if cluster.parent is not None:
+            target = found[cluster.parent].variables
+            tables[cluster.parent] += place(messages[k], cluster.separator, target)
+    return tables, messages
+
+
 def eliminate(tables: list[Float[Array, "B *classes"]], found: list[Cluster]) -> ClusterMarginals:
     """Log-joints of all clusters and the log-normaliser, of B networks at once.
 
@@ -94,16 +108,9 @@ def eliminate(tables: list[Float[Array, "B *classes"]], found: list[Cluster]) ->
         tables: the sum of the log-tables at home in each cluster, with all its axes.
         found: the clusters.
     """
-    tables, messages = list(tables), []
-    log_partition = jnp.zeros((), tables[0].dtype)
-    for k, cluster in enumerate(found):
-        message = marginal(tables[k], cluster.variables, cluster.separator)
-        messages.append(message)
-        if cluster.parent is None:
-            log_partition += jnp.sum(message)
-        else:
-            target = found[cluster.parent].variables
-            tables[cluster.parent] += place(message, cluster.separator, target)
+    tables, messages = collect(tables, found)
+    roots = [message for message, cluster in zip(messages, found, strict=True) if cluster.parent is None]
+    log_partition = jnp.sum(jnp.stack(roots))
     joints: list[Array] = [tables[0]] * len(found)
     for k in reversed(range(len(found))):
         cluster, outside = found[k], -messages[k]
