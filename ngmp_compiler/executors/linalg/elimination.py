@@ -86,8 +86,16 @@ def place(table: Float[Array, "#B *classes"], scope: tuple[int, ...], variables:
 def marginal(joint: Float[Array, "B *classes"], variables: tuple[int, ...], scope: tuple[int, ...]) -> Array:
     """The log-marginal of a log-joint over the variables of `scope`, in that order."""
     left = [x for x in variables if x in scope]
-    table = jax.nn.logsumexp(joint, axis=tuple(1 + i for i, x in enumerate(variables) if x not in scope))
+    table = _log_sum_exp(joint, tuple(1 + i for i, x in enumerate(variables) if x not in scope))
     return jnp.transpose(table, (0, *(1 + left.index(x) for x in scope)))
+
+
+def _log_sum_exp(joint: Array, axes: tuple[int, ...]) -> Array:
+    """Tables are finite (zeros are -10^4), which saves half of the operations of the general function."""
+    if not axes:
+        return joint
+    top = jax.lax.stop_gradient(jnp.max(joint, axes, keepdims=True))
+    return jnp.log(jnp.sum(jnp.exp(joint - top), axes)) + jnp.squeeze(top, axes)
 
 
 def collect(tables: list[Float[Array, "B *classes"]], found: list[Cluster]) -> tuple[list[Array], list[Array]]:
