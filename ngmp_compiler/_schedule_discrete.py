@@ -68,7 +68,7 @@ def schedule_discrete(
     ties = [
         _Ties(g, edge, np.stack([side.index.positions + nodes.offset[side.plane] for side in edge.sides], 1))
         for g, group in enumerate(groups)
-        for edge in group.edges[:1]
+        for edge in group.edges  # at most one
         if isinstance(edge, TableEdge)
     ]
     _check_repeats(ties, groups)
