@@ -146,6 +146,11 @@ class Gated(AbstractProjected):
     def leading(self) -> tuple[int, ...]:
         return (len(self.base.interfaces),)
 
+    def features(self, out: Array) -> Array:
+        # The spread of counts and of positive outcomes grows with their size.
+        stable = {"count": lambda x: jnp.sqrt(jnp.abs(x)), "positive": lambda x: jnp.log(jnp.maximum(x, 1e-30))}
+        return stable.get(self.support or "", lambda x: x)(super().features(out))
+
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         # Data speak of all classes alike: a start at the data would be the symmetric fixed point of a mixture.
         hints = self.base.initial() if isinstance(self.base, AbstractProjected) else (None,)
