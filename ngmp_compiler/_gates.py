@@ -18,7 +18,7 @@ from ._expressions import Take, Variable
 from ._inputs import as_constant
 
 
-def gates(name: str, distribution: Any, tied: bool) -> list[Any]:
+def gates(distribution: Any, tied: bool) -> list[Any]:
     """The distribution of every choice of the selectors, or the one that was given where no argument is gated.
 
     Args:
@@ -29,7 +29,7 @@ def gates(name: str, distribution: Any, tied: bool) -> list[Any]:
     if not taken:
         return [distribution]
     selectors = _selectors(taken)
-    if _kernel(distribution, tied) and (len(taken) == 1 or len(selectors) == 1):
+    if (len(selectors) == 1 or distribution.several) and _kernel(distribution, tied):
         return [distribution]
     numbers = {_key(z): i for i, z in enumerate(selectors)}
     axes = {a: [numbers[_key(z)] for z in take.indices] for a, take in taken.items()}
