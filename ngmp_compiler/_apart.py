@@ -20,7 +20,7 @@ from ngmp_kernels.families import Categorical
 from ._core import Leaves, masked
 from ._index import index_map
 from ._rules import select
-from ._type import FactorGroup, PlaneEdge, TableEdge
+from ._type import FactorGroup, PlaneEdge
 
 _SWEEPS = 5  # with the selectors held
 _LOGIT = 6.0  # of the class that an outcome is put in, in every leaf that is held
@@ -30,12 +30,11 @@ _COLUMNS = 64  # outcomes of one variable that are told apart; more are averaged
 
 
 class Emission(NamedTuple):
-    """Observed factors whose interface j is a selector, the factors of each outcome next to each other no more:
-    `rows` (variables, columns) are the rows of one factor for every outcome of a variable."""
+    """Observed factors whose interface j is a selector, and one row of them for every outcome of every variable."""
 
     group: FactorGroup
     j: int
-    rows: np.ndarray
+    rows: np.ndarray  # (variables, columns)
 
 
 class Selector(NamedTuple):
@@ -102,7 +101,7 @@ def _symmetric(selector: Selector, first: Any) -> Bool[Array, ""]:
     n = logits.shape[0]
     weights = jnp.cos(jnp.arange(n, dtype=logits.dtype)) ** 2 + 0.1  # alike for no two variables
     scores = jnp.sort(weights @ jax.nn.log_softmax(logits, axis=-1)) / n
-    tol = 100 * jnp.sqrt(jnp.finfo(logits.dtype).eps) / 100
+    tol = jnp.sqrt(jnp.finfo(logits.dtype).eps)
     return jnp.min(jnp.diff(scores)) < tol * (1.0 + jnp.max(jnp.abs(scores)))
 
 
@@ -150,9 +149,8 @@ def _features(map: Any, selector: Selector) -> tuple[Float[Array, "n d"], Bool[A
         seen = index.take(jnp.broadcast_to(seen, (group.n,))).reshape(n, -1, 1) * jnp.isfinite(x)
         x = jnp.where(seen > 0, x, 0.0)
         if x.shape[1] > _COLUMNS:
-            x, seen = jnp.sum(x, 1, keepdims=True) / jnp.maximum(jnp.sum(seen, 1, keepdims=True), 1), jnp.max(
-                seen, 1, keepdims=True
-            )
+            count = jnp.sum(seen, 1, keepdims=True)
+            x, seen = jnp.sum(x, 1, keepdims=True) / jnp.maximum(count, 1), count > 0
         columns.append(x.reshape(n, -1))
         counts.append(jnp.broadcast_to(seen, x.shape).reshape(n, -1))
     x, seen = jnp.concatenate(columns, -1), jnp.concatenate(counts, -1)
@@ -179,9 +177,8 @@ def cluster(x: Float[Array, "n d"], seen: Bool[Array, " n"], classes: int) -> In
         best = jnp.argmin(jnp.where(allowed, left, jnp.inf))
         return jnp.minimum(nearest, between[:, best]), centres.at[k].set(candidates[best])
 
-    start = jnp.full(len(some), jnp.inf, x.dtype), jnp.zeros((classes, x.shape[1]), x.dtype)
-    far = jnp.where(jnp.isinf(start[0]), 1e6 * (1.0 + jnp.max(between)), start[0])  # so that sums stay finite
-    _, centres = jax.lax.fori_loop(0, classes, choose, (far, start[1]))
+    far = jnp.full(len(some), 1.0 + jnp.max(between))  # from no centre
+    _, centres = jax.lax.fori_loop(0, classes, choose, (far, jnp.zeros((classes, x.shape[1]), x.dtype)))
 
     def refine(_: int, centres: Array) -> Array:
         own = (jnp.argmin(_squares(sample, centres), 1)[:, None] == jnp.arange(classes)) * weight[:, None]
