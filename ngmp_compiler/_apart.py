@@ -23,7 +23,7 @@ from ._rules import select
 from ._type import FactorGroup, PlaneEdge
 
 _SWEEPS = 5  # with the selectors held
-_LOGIT = 6.0  # of the class that an outcome is put in, in every leaf that is held
+_LOGIT = 300.0  # of the class that an outcome is put in, in every leaf that is held: as good as known
 _ROUNDS = 20  # of k-means
 _SAMPLE, _CANDIDATES = 4096, 256  # outcomes that centres are fitted to, and that they are chosen from
 _COLUMNS = 64  # outcomes of one variable that are told apart; more are averaged
@@ -126,10 +126,14 @@ def _separated(map: Any, found: list[Selector], leaves: Leaves, symmetric: Bool[
     def sweep(_: int, leaves: Leaves) -> Leaves:
         found = map.evaluate(leaves, free)
         ok = found.core.proper
-        return {k: select(ok & found.fine[k], found.target[k], x) if k in free else x for k, x in leaves.items()}
+        new = {k: select(ok & found.fine[k], found.target[k], x) if k in free else x for k, x in leaves.items()}
+        step = jnp.where(map.core.run(new).proper, 1.0, 0.5).astype(map.plan.dtype)
+        return jax.tree.map(lambda a, b: a + step * (b - a), leaves, new)
 
     moved = jax.lax.fori_loop(0, _SWEEPS, sweep, leaves)
-    proper = map.core.run(moved).proper
+    last = map.evaluate(moved, frozenset(held))  # now the selectors follow
+    moved = {**moved, **{k: select(last.fine[k], last.target[k], plain[k]) for k in held}}
+    proper = last.core.proper & map.core.run(moved).proper
     return jax.tree.map(lambda a, b: jnp.where(proper, a, b), moved, plain)
 
 

