@@ -145,7 +145,8 @@ def _features(map: Any, selector: Selector) -> tuple[Float[Array, "n d"], Bool[A
     columns, counts = [], []
     for group, _, rows in selector.emissions:
         out = jnp.asarray(group.given.arguments["out"])
-        x = group.factor.features(jnp.broadcast_to(out, (group.n, *out.shape[1:])).astype(map.plan.dtype))
+        factor: Any = group.factor
+        x = factor.features(jnp.broadcast_to(out, (group.n, *out.shape[1:])).astype(map.plan.dtype))
         n = len(rows)
         index = index_map(rows.reshape(-1), group.n)
         x = index.take(jnp.broadcast_to(x, (group.n, x.shape[-1]))).reshape(n, -1, x.shape[-1])

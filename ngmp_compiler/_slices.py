@@ -1,8 +1,8 @@
 """Time slices of a discrete network: layers such that tables touch one layer or two neighbouring ones, over and over.
 
 Layers are breadth-first distances from an end of the network: a table ties its variables together, so that their
-distances differ by one at most. Layers are alike where the same groups have as many tables in each, between variables in
-the same places; the longest run of such layers is rolled, and what is left at either end is summed out before and after
+distances differ by one at most. Layers are alike where the same groups have as many tables in each, between variables
+in the same places; the longest run of such layers is rolled, and what is left at either end is summed out before and after
 it. Variables that are tied to a large share of all others (a class of a whole sequence, say) are in no layer: they are
 carried along. Everything here is numpy, with no loop over variables.
 """
@@ -123,7 +123,7 @@ def _layout(layer: np.ndarray, hub: np.ndarray, planes: np.ndarray, ends: list[n
 
 
 def _longest(flags: np.ndarray, around: int | None) -> tuple[int, int]:
-    """The longest run of true flags, with the element before it where no centre is given; or the one around a centre."""
+    """The run of true flags around a centre; without one the longest, and the element before it."""
     if around is not None:
         bad = np.flatnonzero(~flags)
         low = bad[bad < around].max(initial=-1) + 1
@@ -147,7 +147,7 @@ def _end(high: int, run: np.ndarray, own: np.ndarray, out: list[int], layer: np.
 
 def _local(codes: list, rows: list, low: int, high: int, middle: int, out: list[int], hubs: int) -> list:
     """The tables of a step between its local variables."""
-    local = {2 * i + 1: hubs + len(out) + i for i in range(1 + max((int(c.max(initial=0)) for c in codes)) // 2)}
+    local = {2 * i + 1: hubs + len(out) + i for i in range(1 + max(int(c.max(initial=0)) for c in codes) // 2)}
     local |= {2 * i: hubs + k for k, i in enumerate(out)} | {-1 - k: k for k in range(hubs)}
     return [
         (t, r[low:high, j], tuple(local[int(x)] for x in code[middle, j]))

@@ -351,13 +351,13 @@ def _gated_case(key: Any, dtype: Any) -> Case:
     z = Categorical(uniform(k3, dtype, -1.0, 1.0, (4, 2)))
     cavities = (some_gaussian(k1, dtype), some_gamma(k2, dtype), z)
     marginals = (some_gaussian(k4, dtype), some_gamma(k5, dtype, 4.0), z)
-    factor = Gated(base=NoisePrecision(), k=np.eye(2)[[0, 1, 1, 0]], parts=2)  # type: ignore[call-arg]
+    factor = Gated(base=NoisePrecision(), k=jnp.eye(2)[np.asarray([0, 1, 1, 0])], parts=2)  # type: ignore[call-arg]
     return Case(factor, cavities, marginals)
 
 
 def _constant_case(key: Any, dtype: Any) -> Case:
     q = Categorical(uniform(key, dtype, -1.0, 1.0, (4, 3)))
-    values, k = (uniform(key, dtype, -2.0, 2.0),), np.eye(3)[[0, 2, 1, 1]]
+    values, k = (uniform(key, dtype, -2.0, 2.0),), jnp.eye(3)[np.asarray([0, 2, 1, 1])]
     return Case(GatedConstant(NormalNoise(jnp.ones(1, dtype)), values, k, 3, (3,)), (q,), (q,))
 
 

@@ -118,9 +118,10 @@ class SliceChain:
         states = math.prod(steps.sizes[x] for x in steps.keep)
         ends = head.positions.shape[-1] + (0 if tail is None else tail.positions.shape[-1])
         copies = f"{batch} networks of " if batch > 1 else ""
+        scan = f"a scan over the {states} joint states of {len(steps.keep)} of them"
         self.why = (
-            f"{copies}{count} equal steps of {steps.positions.shape[-1]} categorical variables, a scan over the {states} "
-            f"joint states of {len(steps.keep)} of them ({steps.cells()} cells a step, {limit}); {ends} variables at the ends"
+            f"{copies}{count} equal steps of {steps.positions.shape[-1]} categorical variables, {scan} "
+            f"({steps.cells()} cells a step, {limit}); {ends} variables at the ends"
         )
         self.cost = f"O({f'{batch} x ' if batch > 1 else ''}{count} x {steps.cells()} cells)"
 
@@ -202,7 +203,9 @@ def _keep(solution: DiscreteSolution, segment: Segment, found: list[Array], want
     own = segment.planes[len(segment.incoming) :]
     for i, plane in enumerate(own):
         x = found[i]
-        solution.marginals.setdefault(plane, []).append((segment.positions[..., i].reshape(-1), x.reshape(-1, x.shape[-1])))
+        solution.marginals.setdefault(plane, []).append(
+            (segment.positions[..., i].reshape(-1), x.reshape(-1, x.shape[-1]))
+        )
     chosen = [tie for tie in segment.ties if tie.group in wanted]
     for tie, x in zip(chosen, found[len(own) :], strict=True):
         solution.tables.setdefault(tie.group, []).append((tie.rows.reshape(-1), x.reshape(-1, *x.shape[2:])))

@@ -78,17 +78,19 @@ def near(means):
     return Gaussian.from_mean_variance(jnp.asarray(means), jnp.full(K, 0.01))
 
 
+UNIT = GammaFamily.from_concentration_rate(jnp.full(K, 20.0), jnp.full(K, 20.0))
+SPOTS = MvGaussian.from_mean_covariance(jnp.asarray(CORNERS), jnp.broadcast_to(0.01 * jnp.eye(2), (K, 2, 2)))
 CASES = {
     "gaussian_hmm": (gaussian_hmm, lambda r, z: MEANS[z] + r.normal(size=len(z)),
-                     {"m": near(MEANS), "w": GammaFamily.from_concentration_rate(jnp.full(K, 20.0), jnp.full(K, 20.0))}),
+                     {"m": near(MEANS), "w": UNIT}),
     "poisson_hmm": (poisson_hmm, lambda r, z: r.poisson(RATES[z]),
                     {"rate": GammaFamily.from_concentration_rate(jnp.asarray(10 * RATES), jnp.full(K, 10.0))}),
     "discrete_hmm": (discrete_hmm, lambda r, z: np.array([r.choice(6, p=ROWS[k]) for k in z]),
                      {"B": DirichletFamily.from_concentration(jnp.asarray(20 * ROWS + 1))}),
     "mixture": (mixture, lambda r, z: MEANS[r.permutation(z)] + r.normal(size=len(z)),
-                {"m": near(MEANS), "w": GammaFamily.from_concentration_rate(jnp.full(K, 20.0), jnp.full(K, 20.0))}),
+                {"m": near(MEANS), "w": UNIT}),
     "plane": (plane, lambda r, z: CORNERS[z] + r.normal(size=(len(z), 2)),
-              {"m": MvGaussian.from_mean_covariance(jnp.asarray(CORNERS), jnp.broadcast_to(0.01 * jnp.eye(2), (K, 2, 2)))}),
+              {"m": SPOTS}),
 }  # fmt: skip
 
 
