@@ -2,9 +2,9 @@
 
 Layers are breadth-first distances from an end of the network: a table ties its variables together, so that their
 distances differ by one at most. Layers are alike where the same groups have as many tables in each, between variables
-in the same places; the longest run of such layers is rolled, and what is left at either end is summed out before and after
-it. Variables that are tied to a large share of all others (a class of a whole sequence, say) are in no layer: they are
-carried along. Everything here is numpy, with no loop over variables.
+in the same places; the longest run of such layers is rolled, and what is left at either end is summed out before and
+after it. Variables that are tied to a large share of all others (a class of a whole sequence, say) are in no layer:
+they are carried along. Everything here is numpy, with no loop over variables.
 """
 
 from typing import NamedTuple
