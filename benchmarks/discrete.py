@@ -2,9 +2,9 @@
 
 Coupled chains run as one scan over the joint state of each time; errors are against a plain forward-backward pass over
 product states in numpy (probabilities, and the log-evidence relative to its size). Change points are the yearly
-coal-mining disasters with a categorical year of change, Gamma rates before and after it, in three spellings; the exact answer sums
-over the years in closed form, and the projected one differs from it by what NGMP leaves out. The first call is given in
-seconds of the clock and of all processors; the second is what a busy machine does not change much.
+coal-mining disasters with a categorical year of change, Gamma rates before and after it, in three spellings; the exact
+answer sums over the years in closed form, and the projected one differs from it by what NGMP leaves out. The first call
+is in seconds of the clock and of all processors; the second is what a busy machine changes less.
 """
 
 import argparse
