@@ -22,7 +22,8 @@ from ._index import index_map
 from ._rules import select
 from ._type import FactorGroup, PlaneEdge
 
-_SWEEPS = 5  # with the selectors held
+_SWEEPS = 8  # with the selectors held
+_LEAST = 1e-3  # part of a sweep; each is cut until all marginals stay proper
 _LOGIT = 300.0  # of the class that an outcome is put in, in every leaf that is held: as good as known
 _ROUNDS = 20  # of k-means
 _SAMPLE, _CANDIDATES = 4096, 256  # outcomes that centres are fitted to, and that they are chosen from
@@ -127,14 +128,22 @@ def _separated(map: Any, found: list[Selector], leaves: Leaves, symmetric: Bool[
         found = map.evaluate(leaves, free)
         ok = found.core.proper
         new = {k: select(ok & found.fine[k], found.target[k], x) if k in free else x for k, x in leaves.items()}
-        step = jnp.where(map.core.run(new).proper, 1.0, 0.5).astype(map.plan.dtype)
-        return jax.tree.map(lambda a, b: a + step * (b - a), leaves, new)
+
+        def part(step: Array) -> Leaves:
+            return jax.tree.map(lambda a, b: a + step * (b - a), leaves, new)
+
+        def refused(step: Array) -> Array:
+            return ~map.core.run(part(step)).proper & (step > _LEAST)
+
+        step = jax.lax.while_loop(refused, lambda step: 0.5 * step, jnp.ones((), map.plan.dtype))
+        return part(jnp.where(step > _LEAST, step, 0.0))
 
     moved = jax.lax.fori_loop(0, _SWEEPS, sweep, leaves)
     last = map.evaluate(moved, frozenset(held))  # now the selectors follow
-    moved = {**moved, **{k: select(last.fine[k], last.target[k], plain[k]) for k in held}}
-    proper = last.core.proper & map.core.run(moved).proper
-    return jax.tree.map(lambda a, b: jnp.where(proper, a, b), moved, plain)
+    follow = {**moved, **{k: select(last.fine[k], last.target[k], moved[k]) for k in held}}
+    proper = map.core.run(follow).proper
+    found = jax.tree.map(lambda a, b: jnp.where(proper, a, b), follow, moved)
+    return jax.tree.map(lambda a, b: jnp.where(last.core.proper, a, b), found, plain)
 
 
 # -- features and clusters --------------------------------------------------------------------------------------------
