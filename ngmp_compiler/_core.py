@@ -130,11 +130,13 @@ class Core:
             proper &= jnp.all(total.is_proper())
         discrete, tables, settled = self._discrete(totals, leaves, planes)
         log_partition += discrete
-        edges: Leaves = {plan.groups[g].key(0): q for g, q in tables.items() if plan.groups[g].key(0) in leaves}
-        for group in plan.groups:
+        edges: Leaves = {}
+        for g, group in enumerate(plan.groups):
             for j, edge in enumerate(group.edges):
                 if group.key(j) in leaves and isinstance(edge, PlaneEdge):
                     edges[group.key(j)] = jax.tree.map(edge.index.take, planes[edge.plane])
+                elif group.key(j) in leaves and isinstance(edge, TableEdge):
+                    edges[group.key(j)] = tables[g]
         for f, q in functionals.items():
             g, j, _ = plan.functionals[f]
             edges[plan.groups[g].key(j)] = q
@@ -180,10 +182,11 @@ class Core:
         unary = {p: t.eta1 for p, t in totals.items() if p.family is Categorical}  # type: ignore[attr-defined]
         tables, wanted = dict(self.tables), set()
         for g, group in enumerate(self.plan.groups):
-            if group.edges and isinstance(edge := group.edges[0], TableEdge):
-                wanted |= {g} if group.observed or not group.conjugate else set()
-                if group.key(0) in leaves:
-                    tables[g] = leaves[group.key(0)].eta1.reshape(group.n, *edge.shape)  # type: ignore[attr-defined]
+            for j, edge in enumerate(group.edges):
+                if isinstance(edge, TableEdge):
+                    wanted |= {g} if group.observed or not group.conjugate else set()
+                    if group.key(j) in leaves:
+                        tables[g] = leaves[group.key(j)].eta1.reshape(group.n, *edge.shape)  # type: ignore[attr-defined]
         log_partition, settled = jnp.zeros((), self.plan.dtype), jnp.asarray(True)
         parts: dict[Plane, list] = {}
         table_parts: dict[int, list] = {}

@@ -72,7 +72,7 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     if not hasattr(distribution, "signatures"):
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
     checked_arguments(name, distribution)
-    every = gates(name, distribution, obs is None)  # one for each class of a selector
+    every = gates(distribution, obs is None)  # one for each choice of a selector
     distribution, arguments = every[0], checked_arguments(name, every[0])
     if obs is None:
         checked_mask(name, mask, None, False)
@@ -113,7 +113,7 @@ def factor(name: str, log_density: Callable, *arguments: Any) -> None:
     density = GenericDensity(log_density, arguments)
     if not any(variables_of(v) for v in checked_arguments(name, density).values()):
         refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
-    every = gates(name, density, True)
+    every = gates(density, True)
     batch = common_batch_shape(name, every[0], every[0].arguments)
     if batch is not None:
         _add_sites(frame, [Site(name, each, dict(each.arguments), None, batch, False) for each in every])

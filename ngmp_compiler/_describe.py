@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
 
+from ._apart import selectors
 from ._approximations import approximations
 from ._draw import draw
 from ._emit import Map
@@ -91,6 +92,9 @@ class Description:
         rows = []
         for key, hinted in self._map.hinted.items():
             rows.append(f"  {key}: {'projected at the marginal the data suggest' if hinted else 'flat'}")
+        for selector in selectors(self._map):
+            how = "classes that the priors do not tell apart start at clusters of the outcomes (k-means, in order)"
+            rows.append(f"  {selector.name}: {how}")
         return rows or ["  none needed: every factor is conjugate"]
 
     def _steps(self) -> str:

@@ -29,6 +29,7 @@ from jaxtyping import Array, Bool, Float
 from ngmp_kernels import Quadrature
 from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
+from ._apart import apart
 from ._chunks import by_chunks
 from ._core import Core, CoreResult, Leaves, masked
 from ._initial import Given, at_interface, guesses
@@ -201,7 +202,7 @@ class Map:
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
-        return leaves
+        return leaves if given else apart(self, leaves)
 
     def _fill(self, group: FactorGroup, hint: AbstractFamily) -> AbstractFamily:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])).astype(self.plan.dtype), hint)

@@ -1,9 +1,13 @@
-"""Gates: a site whose arguments a categorical variable picks becomes one site for every class.
+"""Gates: a site whose arguments categorical variables pick becomes one site for every different choice.
 
 `Normal(take(m, z), precision=take(w, z))` is declared as K sites `Normal(m[k], precision=w[k])`, each of which counts
 only where z = k. They are isomorphic, so rolling makes one group of them; see `ngmp_kernels.gated` for the factor.
+Classes that pick the same arguments share a site (a change point has two, however many years there are), and several
+selectors are one, with a class for every combination of theirs.
 """
 
+import functools
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -11,33 +15,44 @@ import numpy as np
 from ngmp_kernels import Gate
 
 from ._expressions import Take, Variable
-from ._frame import refuse
 from ._inputs import as_constant
 
 
-def gates(name: str, distribution: Any, tied: bool) -> list[Any]:
-    """The distribution of every class of a selector, or the one that was given where no argument is gated.
+def gates(distribution: Any, tied: bool) -> list[Any]:
+    """The distribution of every choice of the selectors, or the one that was given where no argument is gated.
 
     Args:
-        name: the site, for messages.
         distribution: as declared; `take` arguments that it has kernels for are left to them.
         tied: whether the outcome is latent.
     """
     taken = {k: v for k, v in distribution.arguments.items() if isinstance(v, Take)}
     if not taken:
         return [distribution]
-    kernel = _kernel(distribution, tied)
-    if kernel and len(taken) == 1:  # tables with several indices among them
+    selectors = _selectors(taken)
+    if (len(selectors) == 1 or distribution.several) and _kernel(distribution, tied):
         return [distribution]
-    selector = _selector(name, taken)
-    if kernel:
-        return [distribution]
-    classes = selector.plane.event_shape[0]
+    numbers = {_key(z): i for i, z in enumerate(selectors)}
+    axes = {a: [numbers[_key(z)] for z in take.indices] for a, take in taken.items()}
+    shape = tuple(z.plane.event_shape[0] for z in selectors)
+    choices: dict[Hashable, tuple[dict[str, Any], list[int]]] = {}
+    for cell, at in enumerate(np.ndindex(*shape)):
+        picked = {a: _entry(take, tuple(at[i] for i in axes[a])) for a, take in taken.items()}
+        key = tuple(map(_key, picked.values()))
+        choices.setdefault(key, (picked, []))[1].append(cell)
     out = []
-    for k in range(classes):
-        arguments = {a: _entry(taken[a], k) if a in taken else v for a, v in distribution.arguments.items()}
-        out.append(Gate(distribution, {**arguments, "selector": selector}, k, classes, tied))
+    for picked, cells in choices.values():
+        arguments = {a: picked.get(a, v) for a, v in distribution.arguments.items()}
+        selector = Take(_members(shape, tuple(cells)), *selectors)
+        out.append(Gate(distribution, arguments, selector, len(choices), tied))
     return out
+
+
+@functools.lru_cache(4096)
+def _members(shape: tuple[int, ...], cells: tuple[int, ...]) -> np.ndarray:
+    """Ones at some cells of a table of zeros; the same array every time, so that sites of a loop share it."""
+    table = np.zeros(shape)
+    table.reshape(-1)[list(cells)] = 1.0
+    return table
 
 
 def _kernel(distribution: Any, tied: bool) -> bool:
@@ -59,22 +74,21 @@ def _kind(value: Any) -> str:
     return kind(value)
 
 
-def _selector(name: str, taken: dict[str, Take]) -> Variable:
-    """The variable that picks every argument; there must be only one."""
-    indices = [(argument, index) for argument, value in taken.items() for index in value.indices]
-    first: Variable = indices[0][1]
-    for argument, index in indices[1:]:
-        same = (index.frame, index.plane) == (first.frame, first.plane) and np.array_equal(index.index, first.index)
-        if not same or len(taken[argument].indices) > 1:
-            listed = " and ".join(f"{a}=take(..., {i!r})" for a, i in indices)
-            works = "one selector picks all of them; join two selectors to one variable with a class for every pair"
-            refuse(name, f"argument {argument}", f"several selectors in one site: {listed}", works)
-    return first
+def _selectors(taken: dict[str, Take]) -> list[Variable]:
+    """All variables that pick an argument, each once."""
+    return list({_key(z): z for take in taken.values() for z in take.indices}.values())
 
 
-def _entry(value: Take, k: int) -> Any:
-    """The k-th entry of a table; a number stays one, so that it can be checked while compiling."""
+def _key(entry: Any) -> Hashable:
+    """What two entries that are the same share."""
+    if isinstance(entry, Variable):
+        return id(entry.frame), entry.plane, entry.index.shape, entry.index.tobytes()
+    return entry if isinstance(entry, float) else ("object", id(entry))
+
+
+def _entry(value: Take, at: tuple[int, ...]) -> Any:
+    """An entry of a table; a number stays one, so that it can be checked while compiling."""
     if value.random:
-        return value.table[k]
+        return value.table[np.ravel_multi_index(at, tuple(z.plane.event_shape[0] for z in value.indices))]
     table = as_constant(value.table)
-    return float(table[k]) if isinstance(table, np.ndarray) and table.ndim == 1 else table[k]
+    return float(table[at]) if isinstance(table, np.ndarray) and table.ndim == len(at) else table[at]

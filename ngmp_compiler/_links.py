@@ -98,12 +98,12 @@ class Take:
         return tuple(self.table[at] for at in np.ndindex(*jnp.shape(self.table)[: len(self.indices)]))
 
     def map(self, function: Callable[..., Any], *others: Any) -> "Take":
-        """`function` of every entry, and of the like entry of others that the same variables pick."""
-        if any(isinstance(x, Take) and [id(i) for i in x.indices] != [id(i) for i in self.indices] for x in others):
-            works = "one selector picks all of them; join two selectors to one variable with a class for every pair"
-            raise ModelError(Problem(None, None, f"{self!r} was combined with what other variables pick", works))
-        columns = [x.entries() if isinstance(x, Take) else itertools.repeat(x) for x in others]
-        return Take(tuple(map(function, self.entries(), *columns)), *self.indices)
+        """`function` of every entry, and of the entries of others; what other variables pick adds their axes."""
+        every = [self, *(x for x in others if isinstance(x, Take))]
+        indices = list({id(i): i for take in every for i in take.indices}.values())
+        axes = {id(i): axis for axis, i in enumerate(indices)}
+        columns = [_column(x, axes, indices) for x in (self, *others)]
+        return Take(tuple(map(function, *columns)), *indices)
 
     def __add__(self, other: Any) -> "Take":
         return self.map(operator.add, other)
@@ -137,6 +137,17 @@ class Take:
     def __repr__(self) -> str:
         table = f"{len(self.table)} variables" if self.random else f"table {jnp.shape(self.table)}"
         return f"take({', '.join([table, *map(repr, self.indices)])})"
+
+
+def _column(x: Any, axes: dict[int, int], indices: list[Any]) -> Any:
+    """The entries of an operand at every combination of the indices; one that no variable picks, over and over."""
+    if not isinstance(x, Take):
+        return itertools.repeat(x)
+    entries = x.entries()
+    sizes = [i.plane.event_shape[0] for i in x.indices]
+    own = [axes[id(i)] for i in x.indices]
+    cells = np.ndindex(*(i.plane.event_shape[0] for i in indices))
+    return [entries[int(np.ravel_multi_index([at[a] for a in own], sizes))] for at in cells]
 
 
 class Product:

@@ -103,6 +103,8 @@ def _stack(values: list[Any], event_ndim: int, batch: tuple[int, ...]) -> Any:
         return np.asarray([first]) if same else np.repeat(np.asarray(values), int(np.prod(batch)))
     if all(type(v) is Input and v.root is first.root and len(v.index) == len(first.index) for v in values):
         stacked = _read(first.root, np.asarray([v.index for v in values]))
+    elif all(type(v) is np.ndarray for v in values):
+        stacked = np.stack(values)
     else:
         stacked = jnp.stack([jnp.asarray(unwrap(v)) for v in values])
     event = np.shape(stacked)[np.ndim(stacked) - event_ndim :] if event_ndim else ()

@@ -1,7 +1,8 @@
 """Schedule of the categorical variables: an executor for every part of them that tables tie together.
 
 The rule, in order: a variable that no table touches is solved alone; a path of variables with as many classes each is a
-chain; what pairwise tables tie without loops is a tree; a part of at most `ELIMINATION_VARIABLES` variables whose
+chain; what pairwise tables tie without loops is a tree; what repeats over time (coupled chains, see `_slices`) is a
+scan over slices if a step needs at most `SLICE_CELLS` cells; a part of at most `ELIMINATION_VARIABLES` variables whose
 elimination, in min-fill order, needs at most `ELIMINATION_CELLS` cells is summed out exactly; anything else is left to
 flooding, which is approximate. `executors={"z": "flooding"}` overrides the rule for the part that z is in.
 """
@@ -16,6 +17,7 @@ from ngmp_kernels.families import Categorical
 from ._components import Nodes, components, shapes
 from ._errors import ModelError, Problem, listed
 from ._expressions import Plane
+from ._slices import Block, Slices, slices
 from ._type import FactorGroup, TableEdge
 from .executors import (
     DiscreteChain,
@@ -24,6 +26,8 @@ from .executors import (
     Elimination,
     Flooding,
     Network,
+    Segment,
+    SliceChain,
     TablePiece,
     Tie,
 )
@@ -32,7 +36,8 @@ ELIMINATION_VARIABLES = 64  # every variable summed out is a few operations of t
 ELIMINATION_MOST = 1024  # even where it is asked for
 ELIMINATION_CELLS = 2**20
 ENUMERATION_STATES = 2**16
-KINDS = ("chain", "tree", "elimination", "enumeration", "flooding")
+SLICE_CELLS = 2**18  # of the tables of one step
+KINDS = ("chain", "tree", "slices", "elimination", "enumeration", "flooding")
 _ASKED = "as asked with executors="
 
 Names = dict[str, tuple[Plane, np.ndarray]]
@@ -63,7 +68,7 @@ def schedule_discrete(
     ties = [
         _Ties(g, edge, np.stack([side.index.positions + nodes.offset[side.plane] for side in edge.sides], 1))
         for g, group in enumerate(groups)
-        for edge in group.edges[:1]
+        for edge in group.edges  # at most one
         if isinstance(edge, TableEdge)
     ]
     _check_repeats(ties, groups)
@@ -82,6 +87,7 @@ def schedule_discrete(
     if trees := chosen.get("tree"):
         members, pieces = _union(trees, nodes, ties)
         executors.append(DiscreteTree(members, pieces, len(trees)))
+    executors += _slice_chains(chosen.get("slices", []), by_hand, nodes, ties)
     for kind in ("elimination", "enumeration"):
         executors += _networks(kind, chosen.get(kind, []), by_hand, nodes, ties)
     if loopy := chosen.get("flooding"):
@@ -133,7 +139,7 @@ def _shape(part: _Part, nodes: Nodes, ties: list[_Ties]) -> Any:
 
 
 def _default(part: _Part, nodes: Nodes, ties: list[_Ties]) -> str:
-    for kind in ("chain", "tree", "elimination"):
+    for kind in ("chain", "tree", "slices", "elimination"):
         if _misfit(kind, part, nodes, ties) is None and (kind != "elimination" or not _too_large(part, nodes, ties)):
             return kind
     return "flooding"
@@ -142,7 +148,8 @@ def _default(part: _Part, nodes: Nodes, ties: list[_Ties]) -> str:
 def _too_large(part: _Part, nodes: Nodes, ties: list[_Ties]) -> str | None:
     """Why elimination is not the default for a part; None if it is."""
     if len(part.nodes) > ELIMINATION_VARIABLES:
-        return f"loops over more than the {ELIMINATION_VARIABLES} variables that elimination unrolls"
+        why = f"loops over more than the {ELIMINATION_VARIABLES} variables that elimination unrolls"
+        return f"{why}, and no slices: {_misfit('slices', part, nodes, ties)}"
     return _misfit("elimination", part, nodes, ties)
 
 
@@ -155,6 +162,14 @@ def _misfit(kind: str, part: _Part, nodes: Nodes, ties: list[_Ties]) -> str | No
         return None if (which == which[0]).all() else "the variables differ in their number of classes"
     if kind == "tree":
         return "tables of three or more variables, or loops, are no tree" if part.loops else None
+    if kind == "slices":
+        layout = _cheapest(part, nodes, ties)
+        if layout is None:
+            return "no run of equal slices, tied to their neighbours alone"
+        _, cells, ends = layout
+        if cells > SLICE_CELLS:
+            return f"a step over the joint states of a slice needs {cells:.1e} cells, over {SLICE_CELLS}"
+        return None if ends <= ELIMINATION_VARIABLES else f"{ends} variables at the ends, over {ELIMINATION_VARIABLES}"
     if kind == "enumeration":
         states = math.prod(nodes.planes[w].event_shape[0] for w in which.tolist())
         return None if states <= ENUMERATION_STATES else f"{states:.1e} joint states exceed {ENUMERATION_STATES}"
@@ -268,4 +283,45 @@ def _networks(kind: str, parts: list[_Part], by_hand: set[int], nodes: Nodes, ti
         network = _network(own, nodes, ties)
         found = network.clusters() if kind == "elimination" else None
         out.append(Elimination(network, found, _ASKED if asked else limits))
+    return out
+
+
+def _cheapest(part: _Part, nodes: Nodes, ties: list[_Ties]) -> tuple[Slices, int, int] | None:
+    """The layout in slices that needs the fewest cells a step, those cells, and the variables at its ends."""
+    scopes = [np.searchsorted(part.nodes, tie.ends[rows]) for tie, rows in zip(ties, part.rows, strict=True)]
+    found = []
+    for layout in slices(nodes.plane_of(part.nodes), scopes):
+        cells = _segment(layout.steps, [part], nodes, ties).cells()
+        ends = layout.head.own.size + (0 if layout.tail is None else layout.tail.own.size)
+        found.append((layout, cells, ends))
+    return min(found, key=lambda x: x[1:], default=None)
+
+
+def _segment(block: Block, parts: list[_Part], nodes: Nodes, ties: list[_Ties]) -> Segment:
+    """A block of the slices of equal parts."""
+    members = np.stack([part.nodes for part in parts])  # (B, variables)
+    local = np.concatenate([block.incoming, block.own[0]])
+    planes = tuple(nodes.planes[w] for w in nodes.plane_of(members[0, local]))
+    offsets = np.asarray([nodes.offset[p] for p in planes[len(block.incoming) :]])
+    found = []
+    for t, rows, scope in block.ties:
+        whole = np.stack([part.rows[t] for part in parts])  # (B, tables)
+        found.append(Tie(ties[t].group, whole[:, rows].T, scope))
+    positions = members[:, block.own].swapaxes(0, 1) - offsets
+    return Segment(planes, positions, found, block.keep)
+
+
+def _slice_chains(parts: list[_Part], by_hand: set[int], nodes: Nodes, ties: list[_Ties]) -> list[SliceChain]:
+    """One executor for all parts of equal shape."""
+    alike: dict[Any, list[_Part]] = {}
+    for part in parts:
+        alike.setdefault((_shape(part, nodes, ties), id(part) in by_hand), []).append(part)
+    out = []
+    for (_, asked), own in alike.items():
+        layout = _cheapest(own[0], nodes, ties)
+        assert layout is not None
+        head, steps, tail = (None if b is None else _segment(b, own, nodes, ties) for b in layout[0])
+        assert head is not None and steps is not None
+        limit = _ASKED if asked else f"at most {SLICE_CELLS}"
+        out.append(SliceChain(head, steps, tail, _pieces(own, ties), limit))
     return out

@@ -165,6 +165,7 @@ class Categorical(Distribution):
     family = CategoricalFamily
     event_ndims: ClassVar = {"out": 0, "probs": 1, "logits": 1}
     placeholder = 0
+    several = True
     signatures = (
         *(Signature({"out": CATEGORICAL, k: CONSTANT}, _lower_prior, CategoricalPrior) for k in _GIVEN),
         *(Signature({"out": CATEGORICAL, k: TAKE}, _lower_transition, CategoricalTransition) for k in _GIVEN),

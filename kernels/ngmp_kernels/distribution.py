@@ -71,7 +71,9 @@ class Distribution:
     """A valid outcome, put where data are masked."""
     signatures: ClassVar[tuple[Signature, ...]]
     classes: int = 1
-    """How many sites, one for every class of a selector, declare one outcome."""
+    """How many sites, one for every choice of a selector, declare one outcome."""
+    several: ClassVar[bool] = False
+    """Whether the kernels for `take(table, z)` take tables of several indices too."""
 
     arguments: dict[str, Any]
     _positional: ClassVar[tuple[str, ...]]

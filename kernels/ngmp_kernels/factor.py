@@ -209,6 +209,10 @@ class AbstractProjected(AbstractFactor):
         """
         return ()
 
+    def features(self, out: Array) -> Array:
+        """Outcomes (n, *event) as rows (n, d) of about equal spread, by which classes of a selector are told apart."""
+        return out.reshape(out.shape[0], -1)
+
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         """A starting *marginal* per interface read off the data; None where the data say nothing."""
         return (None,) * len(self.interfaces)

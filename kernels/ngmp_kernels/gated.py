@@ -5,7 +5,7 @@ A site whose parameters a selector z picks, `Normal(take(m, z), precision=take(w
 $$ f(x_1, \dots, x_K, z) = \prod_k f_k(x_k)^{[z = k]}, $$
 
 exactly, so it is declared as K gated sites (see `ngmp_compiler._gates`). Each is an ordinary factor with the
-interfaces of its base and one more, z.
+interfaces of its base and one more, z. Classes with the same parameters share a gate, which is open at all of them.
 """
 
 from collections.abc import Hashable, Mapping
@@ -15,9 +15,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from .distribution import CATEGORICAL, CONSTANT, Distribution, Lowered, Signature
+from .distribution import TAKE, Distribution, Lowered, Signature
 from .factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from .families import AbstractFamily, Categorical, Dirichlet, MvGaussian, Wishart
 from .normal import NormalNoise
@@ -28,23 +28,23 @@ _WITHOUT_QUADRATURE = (MvGaussian, Dirichlet, Wishart)
 
 
 class Gated(AbstractProjected):
-    r"""`f(x, z) = base(x)^{[z = k]}`.
+    r"""`f(x, z) = base(x)^{[z in k]}` for a set k of classes.
 
-    With $\pi_k$ the cavity probability of the class and $\ell$ the log-messages of the base:
+    With $\pi_k$ the cavity probability of these classes and $\ell$ the log-messages of the base:
     toward an interface of the base, $\log(1 - \pi_k + \pi_k e^{\ell(x)})$;
-    toward z, the log-evidence of the base at class k and zero elsewhere.
-    Under mean-field rules: $q(z = k)$ times the message of the base, and $E[\log \mathrm{base}]$ at class k.
+    toward z, the log-evidence of the base at the classes of k and zero elsewhere.
+    Under mean-field rules: $q(z \in k)$ times the message of the base, and $E[\log \mathrm{base}]$ at the classes of k.
 
     Attributes:
-        base: the factor that counts where z = k.
-        k: the class of every factor.
-        classes: the number of classes.
+        base: the factor that counts where z is in k.
+        k: ones at the classes of every factor, zeros elsewhere; the cells of their table where there are several z.
+        parts: how many gates one outcome has.
         tied: whether the outcome is latent, so that the core may need a first leaf to be proper.
     """
 
     base: AbstractFactor
-    k: Int[Values, " #n"]
-    classes: int = eqx.field(static=True)
+    k: Float[Values, "#n K"]
+    parts: int = eqx.field(static=True)
     tied: bool = eqx.field(static=True, default=False)
 
     @property
@@ -64,26 +64,26 @@ class Gated(AbstractProjected):
         return f"{type(self).__name__}({self.base.label})"
 
     def _log_gate(self, z: Categorical) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """`log pi_k` and `log(1 - pi_k)`, the second as a sum over the other classes."""
+        """`log pi_k` and `log(1 - pi_k)`, each as a sum over its classes."""
         log_probs = jax.nn.log_softmax(z.eta1, axis=-1)
         own = self._own()
         never = jnp.log(jnp.finfo(log_probs.dtype).tiny).astype(log_probs.dtype)
-        open_ = jnp.sum(jnp.where(own, log_probs, 0.0), axis=-1)
+        open_ = jax.nn.logsumexp(jnp.where(own, log_probs, never), axis=-1)
         return open_, jax.nn.logsumexp(jnp.where(own, never, log_probs), axis=-1)
 
     def _own(self) -> Bool[Array, "#n K"]:
-        return jnp.asarray(self.k)[..., None] == jnp.arange(self.classes)
+        return jnp.asarray(self.k) > 0.0
 
     def _open(self, z: Categorical) -> Float[Array, " n"]:
-        """`q(z = k)`."""
+        """`q(z in k)`."""
         return jnp.sum(jnp.where(self._own(), z.probs, 0.0), axis=-1)
 
     def log_density(self, *x: Array) -> Array:
         *values, z = x
-        return jnp.where(z == self.k, self.base.log_density(*values), 0.0)
+        return jnp.where(_holds(self.k, z), self.base.log_density(*values), 0.0)
 
     def _at_class(self, value: Array) -> LogMessage:
-        return lambda z: jnp.where(z == self.k, value, 0.0)
+        return lambda z: jnp.where(_holds(self.k, z), value, 0.0)
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         if j == len(self.base.interfaces):
@@ -146,6 +146,11 @@ class Gated(AbstractProjected):
     def leading(self) -> tuple[int, ...]:
         return (len(self.base.interfaces),)
 
+    def features(self, out: Array) -> Array:
+        # The spread of counts and of positive outcomes grows with their size.
+        stable = {"count": lambda x: jnp.sqrt(jnp.abs(x)), "positive": lambda x: jnp.log(jnp.maximum(x, 1e-30))}
+        return stable.get(self.support or "", lambda x: x)(super().features(out))
+
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         # Data speak of all classes alike: a start at the data would be the symmetric fixed point of a mixture.
         hints = self.base.initial() if isinstance(self.base, AbstractProjected) else (None,)
@@ -173,15 +178,24 @@ class Gated(AbstractProjected):
         return self.base.predictive_log_density(marginals[:-1])
 
 
+def _holds(k: Float[Values, "#n K"], z: Array) -> Bool[Array, "... n"]:
+    """Whether classes z (..., n) are in the sets k."""
+    return jnp.any((z[..., None] == jnp.arange(k.shape[-1])) & (jnp.asarray(k) > 0.0), -1)
+
+
 class GatedConstant(AbstractConjugate):
-    """`f(z) = base(values)^{[z = k]}` with all interfaces of the base constant: `log base` at class k."""
+    """`f(z) = base(values)^{[z in k]}` with all interfaces of the base constant: `log base` at the classes of k.
+
+    With several selectors the message keeps their axes, `shape`.
+    """
 
     interfaces: ClassVar[tuple[str, ...]] = ("selector",)
     families: ClassVar[Families] = (Categorical,)
     base: AbstractFactor
     values: tuple[Array, ...]
-    k: Int[Values, " #n"]
-    classes: int = eqx.field(static=True)
+    k: Float[Values, "#n K"]
+    parts: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
 
     @property
     def support(self) -> str | None:
@@ -195,12 +209,11 @@ class GatedConstant(AbstractConjugate):
         return jnp.asarray(self.base.log_density(*self.values))
 
     def log_density(self, z: Array) -> Array:
-        return jnp.where(z == self.k, self._value(), 0.0)
+        return jnp.where(_holds(self.k, z), self._value(), 0.0)
 
     def message(self) -> tuple[Categorical, Array]:
-        own = jnp.asarray(self.k)[..., None] == jnp.arange(self.classes)
-        eta = jnp.where(own, self._value()[..., None], 0.0)
-        return Categorical(eta), jnp.zeros_like(eta[..., 0])
+        eta = jnp.where(jnp.asarray(self.k) > 0.0, self._value()[..., None], 0.0)
+        return Categorical(eta.reshape(-1, *self.shape)), jnp.zeros_like(eta[..., 0])
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return self.base.checks()
@@ -229,9 +242,9 @@ class GatedConstant(AbstractConjugate):
 
 
 class Mixture(AbstractFactor):
-    """The K gated factors of every element taken together, for prediction: a mixture with weights `q(z = k)`.
+    """The gated factors of every element taken together, for prediction: a mixture with weights `q(z in k)`.
 
-    Rows of `gated` and of its marginals are `(repeats, classes, size)`, those of an outcome `(repeats, size)`.
+    Rows of `gated` and of its marginals are `(repeats, parts, size)`, those of an outcome `(repeats, size)`.
     """
 
     gated: Gated | GatedConstant
@@ -250,14 +263,13 @@ class Mixture(AbstractFactor):
         return self.gated.support
 
     def _split(self, x: Array) -> Array:
-        return x.reshape(self.repeats, self.gated.classes, -1, *x.shape[1:])
+        return x.reshape(self.repeats, self.gated.parts, -1, *x.shape[1:])
 
     def _sum(self, x: Array) -> Array:
         return jnp.sum(self._split(x), axis=1).reshape(-1, *x.shape[1:])
 
     def _weights(self, z: Categorical) -> Float[Array, " n"]:
-        k = jnp.broadcast_to(jnp.asarray(self.gated.k), z.batch_shape)
-        return jnp.take_along_axis(z.probs, k[:, None], axis=-1)[:, 0]
+        return jnp.sum(z.probs * jnp.asarray(self.gated.k), axis=-1)
 
     def log_density(self, *z: Array) -> Array:
         return self._sum(self.gated.log_density(*z))
@@ -277,7 +289,7 @@ class Mixture(AbstractFactor):
 
     def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
         whole = out.reshape(self.repeats, 1, -1, *out.shape[1:])
-        shape = (self.repeats, self.gated.classes, *whole.shape[2:])
+        shape = (self.repeats, self.gated.parts, *whole.shape[2:])
         found = self.gated.predictive_cdf(jnp.broadcast_to(whole, shape).reshape(-1, *out.shape[1:]), marginals)
         weights = self._weights(marginals[-1])
         return self._sum(weights.reshape(weights.shape + (1,) * (found.ndim - 1)) * found)
@@ -288,13 +300,13 @@ class Mixture(AbstractFactor):
 
 
 class Gate(Distribution):
-    """`base` where `selector` has the class `component`; not declared by users, and not in the registry."""
+    """`base` where `selector`, a table of zeros and ones, has a one; not declared by users, and not in the registry."""
 
     __slots__ = ("base", "classes", "tied")
 
-    def __init__(self, base: Distribution, arguments: dict[str, Any], component: int, classes: int, tied: bool):
-        self.base, self.classes, self.tied = base, classes, tied
-        self.arguments = {**arguments, "component": component}
+    def __init__(self, base: Distribution, arguments: dict[str, Any], selector: Any, parts: int, tied: bool):
+        self.base, self.classes, self.tied = base, parts, tied
+        self.arguments = {**arguments, "selector": selector}
 
     @property
     def family(self) -> Any:  # type: ignore[override]
@@ -302,7 +314,7 @@ class Gate(Distribution):
 
     @property
     def event_ndims(self) -> Mapping[str, int | None]:  # type: ignore[override]
-        return {**self.base.event_ndims, "selector": 0, "component": 0}
+        return {**self.base.event_ndims, "selector": 0}
 
     @property
     def placeholder(self) -> float | int:  # type: ignore[override]
@@ -318,19 +330,20 @@ class Gate(Distribution):
 
     @property
     def signatures(self) -> tuple[Signature, ...]:  # type: ignore[override]
-        gate = {"selector": CATEGORICAL, "component": CONSTANT}
         return tuple(
-            Signature({**s.arguments, **gate}, lambda s=s, **given: self._lower(s, **given), Gated)
+            Signature({**s.arguments, "selector": TAKE}, lambda s=s, **given: self._lower(s, **given), Gated)
             for s in self.base.signatures
         )
 
-    def _lower(self, signature: Signature, selector: Any, component: Any, **given: Any) -> Lowered:
+    def _lower(self, signature: Signature, selector: Any, **given: Any) -> Lowered:
         base, interfaces = signature.lower(**given)
-        k = component.astype(int)
+        shape, z = selector.table.shape[1:], selector.indices
+        k = selector.table.reshape(selector.table.shape[0], -1)
+        z = z[0] if len(z) == 1 else z
         if all(isinstance(x, (jax.Array, np.ndarray)) for x in interfaces):
-            return Lowered(GatedConstant(base, tuple(interfaces), k, self.classes), (selector,))
-        gated = Gated(base=base, k=k, classes=self.classes, tied=self.tied)  # type: ignore[call-arg]
-        return Lowered(gated, (*interfaces, selector))
+            return Lowered(GatedConstant(base, tuple(interfaces), k, self.classes, shape), (z,))
+        gated = Gated(base=base, k=k, parts=self.classes, tied=self.tied)  # type: ignore[call-arg]
+        return Lowered(gated, (*interfaces, z))
 
 
 def _gated_case(key: Any, dtype: Any) -> Case:
@@ -338,14 +351,14 @@ def _gated_case(key: Any, dtype: Any) -> Case:
     z = Categorical(uniform(k3, dtype, -1.0, 1.0, (4, 2)))
     cavities = (some_gaussian(k1, dtype), some_gamma(k2, dtype), z)
     marginals = (some_gaussian(k4, dtype), some_gamma(k5, dtype, 4.0), z)
-    factor = Gated(base=NoisePrecision(), k=np.asarray([0, 1, 1, 0]), classes=2)  # type: ignore[call-arg]
+    factor = Gated(base=NoisePrecision(), k=jnp.eye(2)[np.asarray([0, 1, 1, 0])], parts=2)  # type: ignore[call-arg]
     return Case(factor, cavities, marginals)
 
 
 def _constant_case(key: Any, dtype: Any) -> Case:
     q = Categorical(uniform(key, dtype, -1.0, 1.0, (4, 3)))
-    values, k = (uniform(key, dtype, -2.0, 2.0),), jnp.asarray([0, 2, 1, 1])
-    return Case(GatedConstant(NormalNoise(jnp.ones(1, dtype)), values, k, 3), (q,), (q,))
+    values, k = (uniform(key, dtype, -2.0, 2.0),), jnp.eye(3)[np.asarray([0, 2, 1, 1])]
+    return Case(GatedConstant(NormalNoise(jnp.ones(1, dtype)), values, k, 3, (3,)), (q,), (q,))
 
 
 oracle_case(Gated, _gated_case)

@@ -122,6 +122,9 @@ class LearnedEmission(AbstractLearnedTable):
     def _counts(self, row: int, probs: Array) -> Array:
         return probs[..., row, None] * self.one_hot
 
+    def features(self, out: Array) -> Array:
+        return jnp.broadcast_to(self.one_hot, (out.shape[0], self.one_hot.shape[-1]))
+
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return check_class(self.one_hot)
 

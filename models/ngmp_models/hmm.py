@@ -35,8 +35,8 @@ def learned_hmm(
 ) -> None:
     """`A` (k,) and `B` (k,), Dirichlet rows, besides `z0` () and `z` (n,): structured VMP, q(A) q(B) q(z0, z).
 
-    `transition` and `emission` are the concentrations of the rows. States are told apart by their priors alone: with
-    the same one for every state the model is symmetric, and so is the answer.
+    `transition` and `emission` are the concentrations of the rows. States with the same one are told apart by the data,
+    at the start.
     """
     A = ngmp.sample("A", Dirichlet(transition))
     B = ngmp.sample("B", Dirichlet(emission))

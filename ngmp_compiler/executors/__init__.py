@@ -21,6 +21,8 @@ from .independent import IndependentScalars as IndependentScalars
 from .independent import IndependentVectors as IndependentVectors
 from .joint import JointGaussian as JointGaussian
 from .joint import Layout as Layout
+from .slices import Segment as Segment
+from .slices import SliceChain as SliceChain
 from .star import Star as Star
 from .sums import Sum as Sum
 from .sums import Sums as Sums

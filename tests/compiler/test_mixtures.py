@@ -655,13 +655,6 @@ def test_bad_mixtures():
 
     _refused(lengths, "'m' has batch shape (3,)", "2 classes", y=np.zeros(4))
 
-    def selectors(y):
-        m, w, z = pieces()
-        other = ngmp.sample("other", Categorical(probs=np.full((4, 3), 1 / 3)))
-        ngmp.sample("y", Normal(take(m, other), precision=take(w, z)), obs=y)
-
-    _refused(selectors, "site 'y'", "several selectors", y=np.zeros(4))
-
     def plates(y):
         _, w, z = pieces()
         ngmp.sample("y", Normal(0.0, precision=take(w, z)), obs=y)

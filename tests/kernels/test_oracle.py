@@ -175,10 +175,10 @@ DENSITY = {
     MvNormalPrecision: lambda f, w: _noise_wishart(f, np.broadcast_to(f.r, w.shape[:-1]), w),
     LatentProbs: lambda f, k, p: _log_entry(p, k),
     SwitchedNoise: _switched,
-    Gated: lambda f, r, t, z: np.where(z == f.k, st.norm(0, t**-0.5).logpdf(r), 0.0),
+    Gated: lambda f, r, t, z: np.where(np.asarray(f.k)[np.arange(4), z], st.norm(0, t**-0.5).logpdf(r), 0.0),
     ProductNoise: lambda f, a, b: st.norm(a * b, np.asarray(f.precision) ** -0.5).logpdf(f.out),
     Given: lambda f, t: st.gamma(f.q.concentration, scale=1 / np.asarray(f.q.rate)).logpdf(t),
-    GatedConstant: lambda f, z: np.where(z == f.k, st.norm(0, 1).logpdf(f.values[0]), 0.0),
+    GatedConstant: lambda f, z: np.where(np.asarray(f.k)[np.arange(4), z], st.norm(0, 1).logpdf(f.values[0]), 0.0),
 }
 
 
