@@ -100,7 +100,7 @@ class Program:
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
         plan, map = compiled.plan, compiled.map
-        result = map.core.run(state.leaves)
+        result = map.core.refined(state.leaves)
         if map.projected:
             status = compiled.solver.status(state)
         else:  # conjugate: the core is exact, in one sweep
