@@ -6,8 +6,8 @@ message rule of its factor (see `_rules`); for NGMP
 $$ \eta^*_{a \to i} = \nabla_{\mu_i} \mathbb E_{q_{\lambda_i}}[\ell_{a \to i}], \qquad
    \ell_{a \to i}(z_i) = \log \int f_a \prod_{j \ne i} q_{c_{aj}}(z_j)\, dz_j, \qquad c_{aj} = \lambda_j - \eta_{aj}. $$
 
-The free energy is $F = -(\log Z(\eta) - \sum_{aj} \eta_{aj} \cdot \mu_j) - \sum_a e_a$, with Z the partition function of
-the core under its leaves and e_a the share of a projected factor under its rule:
+The free energy is $F = -(\log Z(\eta) - \sum_{aj} \eta_{aj} \cdot \mu_j) - \sum_a e_a$, with Z the partition function
+of the core under its leaves and e_a the share of a projected factor under its rule:
 
 - NGMP: $e_a = \sum_j \mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}}$, d_a the
   number of its interfaces: the Bethe free energy of the projected factors on the exact core;

@@ -66,7 +66,9 @@ class IndependentScalars(GaussianExecutor):
         means = {self.plane: (self.positions, mean)}
         return Solution(log_volume, proper, marginals, functionals, cavities=cavities, means=means)
 
-    def _cavities(self, each: list[tuple[Array, Array]], leaves: list[Leaf]) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
+    def _cavities(
+        self, each: list[tuple[Array, Array]], leaves: list[Leaf]
+    ) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
         """Of `r = a x + c`, from the sums over all that x sees but r: precision `Lambda / a^2`, and so on."""
         assert self.frontier is not None
         lam, h = (leave_one_out(self.frontier, list(x)) for x in zip(*each, strict=True))

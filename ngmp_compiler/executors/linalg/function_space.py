@@ -19,7 +19,7 @@ from .factor import factor
 
 
 class FunctionMoments(NamedTuple):
-    """Mean and variance of the functionals, the log-expectation, and that at e = 0; NaN if the posterior is improper."""
+    """Mean and variance of the functionals, the log-expectation, and that at e = 0; NaN where it is improper."""
 
     mean: Float[Array, "*b n"]
     variance: Float[Array, "*b n"]
