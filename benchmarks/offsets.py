@@ -1,8 +1,8 @@
 """Data far from zero: free energies and their gradients at a growing offset. `python benchmarks/offsets.py [--quick]`
 
-Every model is conjugate, with noise of standard deviation 0.1 and means that move with the data, so that the free energy
-does not depend on the offset. What is right comes from float64 on the same data, as rounded, less the offset. The
-gradient is that in the log-variance of the noise.
+Every model is conjugate, with noise of standard deviation 0.1 and means that move with the data, so that the free
+energy does not depend on the offset. What is right comes from float64 on the same data, as rounded, less the offset.
+The gradient is that in the log-variance of the noise.
 """
 
 import argparse

@@ -7,6 +7,9 @@ $$ \log Z = \sum_f g_f(\hat r_f) + \tfrac12 \log\det(2\pi C), $$
 with $\hat r$ at the mean $\hat x$: a sum of squared residuals where the textbook has a difference of quadratic forms as
 large as the square of the data. A mean that is off by a rounding error changes it to second order only. Since $\hat x$
 is where the exponent is largest, its own derivative does not matter for that of $\log Z$, and is left out.
+
+In single precision the executors of chains solve for deviations d from a level, $x = \bar x + d$ and
+$r = \bar r + \delta$, under leaves on $\delta$, $(\xi - \Lambda\bar r)\,\delta - \tfrac12 \Lambda\delta^2$.
 """
 
 from typing import Any, NamedTuple

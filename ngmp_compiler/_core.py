@@ -97,8 +97,18 @@ class Core:
             self.tables[g] = group.factor.message()[0].eta1 if shared else message.eta1  # type: ignore[attr-defined]
 
     def refined(self, leaves: Leaves) -> CoreResult:
-        """`run`, about a reference where rounding is coarse: what a free energy is computed from."""
-        return self.run(leaves)
+        """`run`, in single precision about the levels of chains: what a free energy is computed from."""
+        plan = self.plan
+        stacked = self._stacked(leaves)
+        levels = [executor.level(stacked) for executor in plan.gaussian] if plan.dtype == jnp.float32 else []
+        known = [x for x in levels if x is not None]
+        if not known or plan.sums is not None:  # sums are reduced first: what a chain sees of them is not at hand
+            return self.run(leaves)
+        planes = {link.plane for _, _, edge in plan.functionals for link in edge.links}
+        about = {p: jnp.zeros((plan.planes[p], *p.event_shape), plan.dtype) for p in planes}
+        for plane, positions, values in known:
+            about[plane] = about[plane].at[positions].set(jax.lax.stop_gradient(values))
+        return self.run(leaves, about=about)
 
     def _stacked(self, leaves: Leaves) -> list[Any]:
         """The leaves of all functionals, fixed or not."""

@@ -148,6 +148,15 @@ class GaussianExecutor(abc.ABC):
         del leaves, dtype
         return None
 
+    def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array] | None:
+        """Values near the solution that cost next to nothing, (plane, positions, values); None if there are none.
+
+        Rounding errors of a solution are relative to its size, and along a chain they add up. In single precision the
+        core therefore solves for deviations from these values.
+        """
+        del leaves
+        return None
+
     @abc.abstractmethod
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         """Marginals of all variables and of the requested functionals; with centred leaves, those of deviations."""

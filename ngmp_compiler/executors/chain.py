@@ -131,8 +131,15 @@ class ScalarChain(_Chain):
         given = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
         return [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
 
-    def solve(self, prepared: Links | None, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
-        chains, length = self.order.shape
+    def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array]:
+        """Every chain as flat as can be: the mean that it would have as one variable."""
+        unary, linear = self._potentials(leaves)
+        total, shift = (jnp.sum(x.reshape(self.order.shape), 1) for x in (unary, linear))
+        found = jnp.where(total > 0, shift / jnp.where(total > 0, total, 1), 0)
+        return self.plane, self.order.reshape(-1), jnp.repeat(found, self.order.shape[1])
+
+    def _potentials(self, leaves: list[Leaf]) -> tuple[Array, Array]:
+        """Own precisions and linear coefficients of the variables, chain after chain."""
         zero: Any = 0.0
         unary, linear = zero, zero
         for piece, index in self.unary:
@@ -144,6 +151,11 @@ class ScalarChain(_Chain):
             _, h = potential(tie.piece, leaves)
             a, b = self._coefficients(tie, h.dtype)
             linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
+        return jnp.broadcast_to(unary, linear.shape), linear
+
+    def solve(self, prepared: Links | None, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        chains, length = self.order.shape
+        unary, linear = self._potentials(leaves)
         links = self._links(leaves) if prepared is None else prepared
         solve = _solve_alone if self.alone else _solve
         result = _each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
