@@ -51,7 +51,8 @@ def value(functional: Functional, given: Term, means: dict[Plane, Array]) -> Flo
         elif op == "dot":
             total = total + jnp.sum(c * x, -1)
         else:
-            total = total + jnp.einsum("...md,...d->...m", c, x if plane.event_shape else x[..., None])
+            x = x if plane.event_shape else x[..., None]
+            total = total + (x @ c[0].T if c.shape[0] == 1 else jnp.sum(c * x[..., None, :], -1))
     event = () if functional.width is None else (functional.width,)
     return jnp.broadcast_to(total, (functional.n, *event))
 
@@ -78,8 +79,9 @@ def at_mean(functionals: list[Functional], terms: list[Term], means: dict[Plane,
     return largest([means[plane] for plane in planes], terms)
 
 
-def _times(matrix: Array, vector: Array) -> Array:
-    return (matrix @ vector[..., None])[..., 0]
+def _times(matrix: Float[Array, "#n d d"], vector: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Products with symmetric matrices; with one matrix for all rows they are a single one."""
+    return vector @ matrix[0] if matrix.shape[0] == 1 else jnp.sum(matrix * vector[..., None, :], -1)
 
 
 def centre(leaf: Any, value: Float[Array, "n *width"]) -> Centred:
@@ -93,8 +95,8 @@ def exponent(leaf: Any, mean: Float[Array, "n *width"], spread: Any = 0.0) -> Fl
     """`xi . m - tr Lambda (m m^T + V) / 2`: the expected exponent of a leaf."""
     if mean.ndim == 1:
         return leaf.eta1 * mean + leaf.eta2 * (mean**2 + spread)
-    second = mean[..., :, None] * mean[..., None, :] + spread
-    return jnp.sum(leaf.eta1 * mean, -1) + jnp.sum(leaf.eta2 * second, (-2, -1))
+    found = jnp.sum((leaf.eta1 + _times(leaf.eta2, mean)) * mean, -1)
+    return found if jnp.ndim(spread) == 0 else found + jnp.sum(leaf.eta2 * spread, (-2, -1))
 
 
 def moved(q: Any, value: Array) -> Any:

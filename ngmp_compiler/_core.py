@@ -97,17 +97,20 @@ class Core:
             self.tables[g] = group.factor.message()[0].eta1 if shared else message.eta1  # type: ignore[attr-defined]
 
     def refined(self, leaves: Leaves) -> CoreResult:
-        """`run`, in single precision about the levels of chains: what a free energy is computed from."""
+        """`run`, in single precision about the levels of conjugate chains: what a free energy is computed from."""
         plan = self.plan
+        # Sweeps are as accurate as their means; and what a chain sees of a sum is not at hand.
+        if plan.dtype != jnp.float32 or leaves or plan.sums is not None:
+            return self.run(leaves)
         stacked = self._stacked(leaves)
-        levels = [executor.level(stacked) for executor in plan.gaussian] if plan.dtype == jnp.float32 else []
-        known = [x for x in levels if x is not None]
-        if not known or plan.sums is not None:  # sums are reduced first: what a chain sees of them is not at hand
+        known = [x for x in (executor.level(stacked) for executor in plan.gaussian) if x is not None]
+        if not known:
             return self.run(leaves)
         planes = {link.plane for _, _, edge in plan.functionals for link in edge.links}
         about = {p: jnp.zeros((plan.planes[p], *p.event_shape), plan.dtype) for p in planes}
-        for plane, positions, values in known:
-            about[plane] = about[plane].at[positions].set(jax.lax.stop_gradient(values))
+        for plane in {plane for plane, _, _ in known}:
+            parts = [(at, jax.lax.stop_gradient(values)) for p, at, values in known if p == plane]
+            (about[plane],) = _assemble(plan.planes[plane], parts)
         return self.run(leaves, about=about)
 
     def _stacked(self, leaves: Leaves) -> list[Any]:
@@ -159,7 +162,8 @@ class Core:
             planes[plane] = planes[plane] if about is None else moved(planes[plane], about[plane])
         totals = self._totals(leaves)
         functionals, points = {}, {}
-        terms = [term(edge, x, c) for (_, _, edge), x, c in zip(plan.functionals, stacked, offsets, strict=True)]
+        terms = [term(edge, self.shared.get((g, j), x), c)
+                 for (g, j, edge), x, c in zip(plan.functionals, stacked, offsets, strict=True)]  # fmt: skip
         for f, parts_of in functional_parts.items():
             edge = plan.functionals[f][2]
             mean, spread = _assemble(edge.n, parts_of)

@@ -48,8 +48,9 @@ class PoissonLog(AbstractProjected):
         u = m - jnp.log(y)
         near = jnp.abs(u + half) < 1.0
         excess = jnp.expm1(jnp.where(near, u + half, 0.0)) - jnp.where(near, u, 0.0)
-        close = -y * excess - stirling_remainder(y)
-        far = self.counts * m - safe_exp(m + half) - gammaln(self.counts + 1.0)
+        log_factorial = gammaln(self.counts + 1.0)
+        close = -y * excess - stirling_remainder(y, log_factorial)
+        far = self.counts * m - safe_exp(m + half) - log_factorial
         return jnp.where(near & (self.counts > 0), close, far)
 
     def initial(self) -> tuple[Gaussian]:
