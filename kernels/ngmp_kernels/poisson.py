@@ -45,11 +45,12 @@ class PoissonLog(AbstractProjected):
         del j, cavities, rule
         m, half = marginal.mean, 0.5 * marginal.variance
         y = jnp.maximum(self.counts, 1.0)
-        u = m - jnp.log(y)
+        log_y = jnp.log(y)
+        u = m - log_y
         near = jnp.abs(u + half) < 1.0
         excess = jnp.expm1(jnp.where(near, u + half, 0.0)) - jnp.where(near, u, 0.0)
         log_factorial = gammaln(self.counts + 1.0)
-        close = -y * excess - stirling_remainder(y, log_factorial)
+        close = -y * excess - stirling_remainder(y, log_y, log_factorial)
         far = self.counts * m - safe_exp(m + half) - log_factorial
         return jnp.where(near & (self.counts > 0), close, far)
 

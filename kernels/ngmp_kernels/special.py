@@ -16,12 +16,14 @@ def safe_exp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     return jnp.exp(jnp.minimum(x, bound.astype(x.dtype)))
 
 
-def stirling_remainder(y: Float[Array, "*b"], log_factorial: Float[Array, "*b"]) -> Float[Array, "*b"]:
+def stirling_remainder(
+    y: Float[Array, "*b"], log_y: Float[Array, "*b"], log_factorial: Float[Array, "*b"]
+) -> Float[Array, "*b"]:
     """`log y! - y log y + y` for y >= 1: half of `log 2 pi y` and Stirling's series, which from 16 on is exact."""
-    x = jnp.where(y < 16.0, 16.0, y)
-    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * x * x)) / (x * x)) / (x * x)) / x
-    far = 0.5 * (LOG_2PI + jnp.log(x)) + series
-    return jnp.where(y < 16.0, log_factorial - y * jnp.log(y) + y, far)
+    inverse = 1 / jnp.where(y < 16.0, 16.0, y)
+    square = inverse * inverse
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - square / 1680) * square) * square) * inverse
+    return jnp.where(y < 16.0, log_factorial - y * log_y + y, 0.5 * (LOG_2PI + log_y) + series)
 
 
 def safe_log(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
