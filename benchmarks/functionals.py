@@ -52,12 +52,12 @@ def _sweep(n: int, d: int, function: bool):
     vectors = Vectors(d, 1, [term(1, "scale", None, d)], [term(n, "dot", phi, None)], True)
     chosen = vectors.in_function_space
     vectors.in_function_space = function
-    prior = Potential(jnp.eye(d)[None], jnp.zeros((1, d)), jnp.zeros(()))
+    prior = Potential(jnp.eye(d)[None], jnp.zeros((1, d)))
     prepared = jax.jit(lambda: vectors.prepare([prior], phi.dtype))()
 
     def sweep(prepared, lam, h):
-        solved = vectors.solve(prepared, [Potential(lam, h, jnp.zeros(()))])
-        return solved.moments, solved.log_partition, solved.proper
+        solved = vectors.solve(prepared, [Potential(lam, h)])
+        return solved.moments, solved.log_volume, solved.proper
 
     arguments = prepared, jnp.asarray(rng.uniform(0.5, 2.0, n)), jnp.asarray(rng.normal(size=n))
     return jax.jit(sweep), arguments, chosen

@@ -89,7 +89,9 @@ def replace_priors(groups: list[FactorGroup], carry: Carry, names: Names, dtype:
         batch = len(q.batch_shape)
         flat = jax.tree.map(lambda x, b=batch: x.reshape(-1, *x.shape[b:]).astype(dtype), q)
         if isinstance(edge, Functional):
-            edge = edge._replace(offset=jnp.zeros_like(edge.offset[:1]))
+            # As a residual, like a declared prior: a mean far from zero costs the free energy no digits.
+            edge = edge._replace(offset=-flat.mean)
+            flat = type(flat)(jnp.zeros_like(flat.eta1), flat.eta2)  # type: ignore[attr-defined]
         out[at] = group._replace(factor=Given(q=flat), edges=(edge,))  # type: ignore[call-arg]
     if problems:
         raise ModelError(problems)

@@ -1,7 +1,7 @@
 """The conjugate core as a function: leaves in, marginals of every interface and the log-partition out."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,8 +10,11 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
+from ._centre import at_mean, centre, exponent, moved, term, value
 from ._expressions import Plane
 from ._frontier import frontiers
+from ._points import may_vanish, widen
+from ._rules import select
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 from .executors import Solution
@@ -31,7 +34,11 @@ def masked(group: FactorGroup, x: Array) -> Array:
 
 
 class CoreResult(NamedTuple):
-    """`edges[key]` is the marginal of a projected interface; `planes[plane]` the marginals of all its variables."""
+    """`edges[key]` is the marginal of a projected interface; `planes[plane]` the marginals of all its variables.
+
+    `log_partition` is less the expected exponents of the leaves on functionals, `eta . mu`: both are as large as the
+    square of the data, and their difference, all that a free energy needs, is not.
+    """
 
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
@@ -43,6 +50,7 @@ class CoreResult(NamedTuple):
     tables: dict[int, Categorical]  # joint marginals of table interfaces by group, over the cells of the table
     settled: Bool[Array, ""]  # whether the approximate executors have converged
     cavities: Leaves  # of projected interfaces at shared frontiers; of the others marginal minus leaf is as good
+    points: dict[str, Bool[Array, " n"]]  # where a functional is a constant, of interfaces where it can be
 
 
 class Core:
@@ -63,11 +71,12 @@ class Core:
                 self.constant += jnp.sum(masked(group, jnp.asarray(values)))
             elif group.conjugate:
                 self._add_fixed(g, group)
-        still = [self.shared.get((g, j), self.fixed.get((g, j))) for g, j, _ in plan.functionals]
+        self.still = [self.shared.get((g, j), self.fixed.get((g, j))) for g, j, _ in plan.functionals]
         if plan.sums is not None:  # what is left of a sum moves whenever a private variable does
-            still = [None if f in plan.sums.functionals else leaf for f, leaf in enumerate(still)]
-        self.prepared = [executor.prepare(still, dtype) for executor in plan.gaussian]
+            self.still = [None if f in plan.sums.functionals else leaf for f, leaf in enumerate(self.still)]
+        self.prepared: list[Any] = [executor.prepare(list(self.still), dtype) for executor in plan.gaussian]
         self.frontiers = frontiers(plan)
+        self.vanishing = frozenset(f for f, (_, _, edge) in enumerate(plan.functionals) if may_vanish(edge))
 
     def _add_fixed(self, g: int, group: FactorGroup) -> None:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
@@ -87,23 +96,54 @@ class Core:
             shared = group.mask is None
             self.tables[g] = group.factor.message()[0].eta1 if shared else message.eta1  # type: ignore[attr-defined]
 
-    def run(self, leaves: Leaves, requested: frozenset[int] | None = None) -> CoreResult:
-        """Exact inference under the given leaves; by default only the marginals that projections need."""
+    def refined(self, leaves: Leaves) -> CoreResult:
+        """`run`, in single precision about the levels of conjugate chains: what a free energy is computed from."""
         plan = self.plan
-        stacked, wanted = [], set()
-        for f, (g, j, _) in enumerate(plan.functionals):
-            key = plan.groups[g].key(j)
-            stacked.append(leaves[key] if key in leaves else self.fixed[g, j])
-            wanted |= {f} if key in leaves else set()
+        # Sweeps are as accurate as their means; and what a chain sees of a sum is not at hand.
+        if plan.dtype != jnp.float32 or leaves or plan.sums is not None:
+            return self.run(leaves)
+        stacked = self._stacked(leaves)
+        known = [x for x in (executor.level(stacked) for executor in plan.gaussian) if x is not None]
+        if not known:
+            return self.run(leaves)
+        planes = {link.plane for _, _, edge in plan.functionals for link in edge.links}
+        about = {p: jnp.zeros((plan.planes[p], *p.event_shape), plan.dtype) for p in planes}
+        for plane in {plane for plane, _, _ in known}:
+            parts = [(at, jax.lax.stop_gradient(values)) for p, at, values in known if p == plane]
+            (about[plane],) = _assemble(plan.planes[plane], parts)
+        return self.run(leaves, about=about)
+
+    def _stacked(self, leaves: Leaves) -> list[Any]:
+        """The leaves of all functionals, fixed or not."""
+        keys = (((g, j), self.plan.groups[g].key(j)) for g, j, _ in self.plan.functionals)
+        return [leaves[key] if key in leaves else self.fixed[at] for at, key in keys]
+
+    def run(
+        self, leaves: Leaves, requested: frozenset[int] | None = None, about: dict[Plane, Array] | None = None
+    ) -> CoreResult:
+        """Exact inference under the given leaves; by default only the marginals that projections need.
+
+        Gaussian variables are solved for as deviations from values `about`, if these are given.
+        """
+        plan = self.plan
+        keys = [plan.groups[g].key(j) for g, j, _ in plan.functionals]
+        given = stacked = self._stacked(leaves)
+        prepared, offsets = self.prepared, [edge.offset for _, _, edge in plan.functionals]
+        if about is not None:
+            offsets = [value(edge, term(edge, None), about) for _, _, edge in plan.functionals]
+            still = [None if x is None else centre(x, c) for x, c in zip(self.still, offsets, strict=True)]
+            prepared = [executor.prepare(list(still), plan.dtype) for executor in plan.gaussian]
+            given = [centre(x, c) for x, c in zip(stacked, offsets, strict=True)]
         log_partition, proper, jitter = self.constant, jnp.asarray(True), jnp.zeros((), plan.dtype)
         planes: dict[Plane, AbstractFamily] = {}
         parts: dict[Plane, list] = {}
         functional_parts: dict[int, list] = {}
         cavity_parts: dict[int, list] = {}
         neighbours = []
-        wanted = frozenset(wanted if requested is None else requested)
-        for solution in self._gaussian(stacked, wanted):
-            log_partition += solution.log_partition
+        wanted = frozenset(f for f, key in enumerate(keys) if key in leaves) if requested is None else requested
+        means: dict[Plane, list] = {}
+        for solution in self._gaussian(given, prepared, wanted):
+            log_partition += solution.log_volume
             proper &= solution.proper
             jitter = jnp.maximum(jitter, solution.jitter)
             neighbours += [solution.neighbours] if solution.neighbours is not None else []
@@ -113,15 +153,32 @@ class Core:
                 functional_parts.setdefault(f, []).append(part)
             for f, (rows, q) in solution.cavities.items():
                 cavity_parts.setdefault(f, []).append((rows, q.eta1, q.eta2))
+            for plane, part in solution.means.items():
+                means.setdefault(plane, []).append(part)
         for plane, found in parts.items():
             flat = [(where, *jax.tree.leaves(q)) for where, q in found]
             merged = _assemble(plan.planes[plane], flat)
             planes[plane] = jax.tree.unflatten(jax.tree.structure(found[0][1]), merged)
+            planes[plane] = planes[plane] if about is None else moved(planes[plane], about[plane])
         totals = self._totals(leaves)
-        functionals = {
-            f: _gaussian(plan.functionals[f][2].width)(*_assemble(plan.functionals[f][2].n, found))
-            for f, found in functional_parts.items()
-        }
+        functionals, points = {}, {}
+        terms = [term(edge, self.shared.get((g, j), x), c)
+                 for (g, j, edge), x, c in zip(plan.functionals, stacked, offsets, strict=True)]  # fmt: skip
+        for f, parts_of in functional_parts.items():
+            edge = plan.functionals[f][2]
+            mean, spread = _assemble(edge.n, parts_of)
+            mean = mean if about is None else mean + offsets[f]
+            if f in self.vanishing:
+                spread, points[keys[f]] = widen(mean, spread)
+            functionals[f] = _gaussian(edge.width)(mean, spread)
+            if keys[f] in leaves:  # about its mean, a leaf has the same share in both
+                middle = jax.lax.stop_gradient(mean)
+                leaf = centre(stacked[f], middle)
+                terms[f] = term(edge, leaf, offsets[f] - middle)
+                log_partition -= jnp.sum(exponent(leaf, mean - middle, spread))
+        if terms:
+            point = {plane: _assemble(plan.planes[plane], found)[0] for plane, found in means.items()}
+            log_partition += at_mean([edge for _, _, edge in plan.functionals], terms, point)
         for plane, total in totals.items():
             if plane.family is Categorical:
                 continue
@@ -138,23 +195,26 @@ class Core:
                 elif group.key(j) in leaves and isinstance(edge, TableEdge):
                     edges[group.key(j)] = tables[g]
         for f, q in functionals.items():
-            g, j, _ = plan.functionals[f]
-            edges[plan.groups[g].key(j)] = q
+            edges[keys[f]] = q
         found = {key: q for frontier in self.frontiers for key, q in frontier.cavities(self.totals, leaves).items()}
         for f, parts_of in cavity_parts.items():
-            g, j, functional = plan.functionals[f]
+            functional = plan.functionals[f][2]
             left = plan.sums is not None and f in plan.sums.functionals  # the executor saw what a sum left of it
             if not left and len(parts_of) == len(functional_parts.get(f, ())):  # all its rows
-                found[plan.groups[g].key(j)] = Gaussian(*_assemble(functional.n, parts_of))
+                cavity = Gaussian(*_assemble(functional.n, parts_of))
+                found[keys[f]] = cavity if about is None else moved(cavity, offsets[f])
+        for key, flags in points.items():  # a leaf on a constant acts on nothing
+            if key in leaves:
+                found[key] = select(flags, edges[key], found.get(key, edges[key] - leaves[key]))
         # Not of the whole log-partition: a sweep, which does not need that, would take a logarithm of every pivot.
         proper &= jnp.isfinite(self.constant) & jnp.isfinite(discrete)
         return CoreResult(
-            log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled, found
+            log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled, found, points
         )  # fmt: skip
 
-    def _gaussian(self, leaves: list[AbstractFamily], wanted: frozenset[int]) -> list[Solution]:
+    def _gaussian(self, leaves: list[Any], prepared: list[Any], wanted: frozenset[int]) -> list[Solution]:
         """The solutions of the Gaussian executors; sums are reduced before and expanded after them."""
-        executors, sums = list(zip(self.plan.gaussian, self.prepared, strict=True)), self.plan.sums
+        executors, sums = list(zip(self.plan.gaussian, prepared, strict=True)), self.plan.sums
         if sums is None:
             return [executor.solve(prepared, leaves, wanted) for executor, prepared in executors]
         reduced = sums.reduce(leaves)

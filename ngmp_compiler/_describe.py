@@ -37,8 +37,9 @@ def _edge(edge: Any) -> str:
 class Description:
     """A lowered program: print `describe()`, or `draw()` the factor graph and its surrogate as SVG."""
 
-    def __init__(self, plan: Plan, map: Map, solver: Solver, name: str):
+    def __init__(self, plan: Plan, map: Map, solver: Solver, name: str, why: str = ""):
         self.plan, self._map, self._solver, self.name = plan, map, solver, name
+        self._why = why  # the precision is what it is
 
     def __repr__(self) -> str:
         return self.describe()
@@ -53,7 +54,9 @@ class Description:
     def describe(self) -> str:
         """The plan in words."""
         plan = self.plan
-        lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})", "", "variables"]
+        lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})"]
+        lines += [f"  computed in {jnp.dtype(plan.dtype).name}, {self._why}"] if self._why else []
+        lines += ["", "variables"]
         lines += _table([("name", "family", "shape")] + [
             (name, str(plane), str(positions.shape)) for name, (plane, positions, _) in plan.collections.items()
         ]) if plan.names else ["  none"]  # fmt: skip

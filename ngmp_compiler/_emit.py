@@ -6,14 +6,18 @@ message rule of its factor (see `_rules`); for NGMP
 $$ \eta^*_{a \to i} = \nabla_{\mu_i} \mathbb E_{q_{\lambda_i}}[\ell_{a \to i}], \qquad
    \ell_{a \to i}(z_i) = \log \int f_a \prod_{j \ne i} q_{c_{aj}}(z_j)\, dz_j, \qquad c_{aj} = \lambda_j - \eta_{aj}. $$
 
-The free energy is $F = -\log Z(\eta) - \sum_a e_a$, with Z the partition function of the core under its leaves and e_a
-the share of a projected factor under its rule:
+The free energy is $F = -(\log Z(\eta) - \sum_{aj} \eta_{aj} \cdot \mu_j) - \sum_a e_a$, with Z the partition function
+of the core under its leaves and e_a the share of a projected factor under its rule:
 
-- NGMP: $e_a = \sum_j (\mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - \eta_{aj} \cdot \mu_j)
-  - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}}$, d_a the number of its interfaces: the Bethe free energy of the
-  projected factors on the exact core;
-- VMP, NCVMP, PVMP: $e_a = \mathbb E[\log f_a] - \sum_j \eta_{aj} \cdot \mu_j$, the variational free energy;
-- EP: $e_a = \log \int f_a \prod_j q_{c_{aj}} + \sum_j (A(c_{aj}) - A(\lambda_j))$.
+- NGMP: $e_a = \sum_j \mathbb E_{q_{\lambda_j}}[\ell_{a \to j}] - (d_a - 1) \log \int f_a \prod_j q_{c_{aj}}$, d_a the
+  number of its interfaces: the Bethe free energy of the projected factors on the exact core;
+- VMP, NCVMP, PVMP: $e_a = \mathbb E[\log f_a]$, the variational free energy;
+- EP: $e_a = \log \int f_a \prod_j q_{c_{aj}} + \sum_j KL[q_{\lambda_j} \| q_{c_{aj}}]$;
+- NGMP with a power $p_j$ for every interface: with $\ell_j$, $c_i$ and the local evidence $L_j = \frac1{p_j} \log \int
+  f^{p_j} \prod_i q_{c_i}$ at power $p_j$, and $D_{ji} = (A(\lambda_i) - A(c_i)) / p_j$, which is what the leaf of
+  interface i adds to them, $e_a = \sum_j (\mathbb E[\ell_j] - \sum_{i \ne j} D_{ji}) - \frac{d_a - 1}{d_a} \sum_j
+  (L_j - \sum_i D_{ji})$. It is zero for a factor that is in the family of its interfaces, whatever the powers; at
+  equal ones the D cancel. EP takes the average over interfaces.
 
 On a conjugate graph F is minus the log-evidence; for unary factors under NGMP it is minus the evidence lower bound.
 With the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
@@ -26,7 +30,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels import Quadrature
+from ngmp_kernels import Delta, Quadrature, tangent_projection
 from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 
 from ._apart import apart
@@ -80,6 +84,12 @@ class Map:
 
         return by_chunks(target, group.n, group.factor, marginals, own, rests)
 
+    def _at_point(self, group: FactorGroup, j: int, marginals: Any, own: Any, rests: dict[str, Any]) -> AbstractFamily:
+        """The target of an interface where it is a constant: the limit of the projection at a point."""
+        message = self.rules[group.name].message(group.factor, j, marginals, own, **rests)
+        eta = tangent_projection(marginals[j], message, Delta())
+        return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), eta)
+
     def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None, shares: Shares | None = None) -> Evaluation:
         """One run of the core and one target for every interface (or for the ones in `keys`).
 
@@ -108,6 +118,8 @@ class Map:
                     share = jnp.where(exists, shares[group.name], 0.0)
                     borrowed[key] = masked(group, share < 1.0)
                     eta = self._tempered(group, j, marginals, eta, share)
+                if key in result.points and isinstance(q, Gaussian):
+                    eta = select(result.points[key], self._at_point(group, j, marginals, own, rests), eta)
                 target[key] = eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 for x in jax.tree.leaves(eta):
                     fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
@@ -147,6 +159,9 @@ class Map:
         for group in self.projected:
             marginals, own = self._interfaces(group, result, leaves)
             rests = self._rests(group, result)
+            for edge, q, leaf in zip(group.edges, marginals, own, strict=True):
+                if not isinstance(edge, Functional):  # those of functionals are in the partition function
+                    total += jnp.sum(masked(group, leaf.dot(q.to_mean())))
 
             def share(factor: Any, marginals: Any, own: Any, rests: Any, rule: Any = self.rules[group.name]) -> Array:
                 return rule.evidence(factor, marginals, own, **rests)
@@ -170,7 +185,7 @@ class Map:
 
     def energy(self, leaves: Leaves) -> Float[Array, ""]:
         """The free energy as a function of the leaves."""
-        return self.free_energy(leaves, self.core.run(leaves))
+        return self.free_energy(leaves, self.core.refined(leaves))
 
     @property
     def stationary(self) -> bool:

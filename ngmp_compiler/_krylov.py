@@ -31,7 +31,8 @@ class _State(NamedTuple):
 
 
 def dot(a: Vector, b: Vector) -> Float[Array, ""]:
-    return sum((jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)), jnp.zeros(()))
+    # From a Python zero: one of jax would make double precision of single where that is enabled.
+    return jnp.asarray(sum(jnp.sum(x * y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)))
 
 
 def solve(

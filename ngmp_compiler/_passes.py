@@ -14,6 +14,7 @@ from ._emit import Map
 from ._factorise import factorise
 from ._inputs import Input, wrap
 from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
+from ._precision import precision, widen_halves
 from ._roll import Rolled, roll
 from ._schedule import Plan, schedule
 from ._solve import Solver
@@ -49,17 +50,15 @@ class Compiled(NamedTuple):
 
 def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
     """The inputs of a model, by name, as what is static and a list of what is traced."""
-    leaves, tree = jax.tree.flatten(arguments)
-    check_inputs(arguments, leaves)
+    check_inputs(arguments, jax.tree.leaves(arguments))
+    leaves, tree = jax.tree.flatten(widen_halves(arguments))
     static = tuple(None if isinstance(x, _DYNAMIC) else x for x in leaves)
     return Static(tree, static, tuple(map(type, static))), [x for x in leaves if isinstance(x, _DYNAMIC)]
 
 
 def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:
     """Declare, roll, type; variables that are `named` are not rolled together with others."""
-    arrays = [x for x in dynamic if not isinstance(x, (float, complex)) and not getattr(x, "weak_type", False)]
-    floats = [x.dtype for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)]
-    dtype = jnp.result_type(*floats) if floats else jnp.result_type(float)
+    dtype = precision(dynamic)
     values = iter(dynamic)
     leaves = [next(values) if s is None else s for s in static.static]
     arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}

@@ -28,6 +28,7 @@ from ._lanes import without_derivatives
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
 from ._posterior import Members, Posterior, Prediction, not_converged, runs, topology
+from ._precision import reason
 from ._predict import predict
 from ._rules import NGMP
 from ._solve import CONVERGED, INVALID, REASONS, RUNNING, STUCK, UNSETTLED, State
@@ -104,7 +105,7 @@ class Program:
 
     def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
         plan, map = compiled.plan, compiled.map
-        result = map.core.run(state.leaves)
+        result = map.core.refined(state.leaves)
         if map.projected:
             status = compiled.solver.status(state)
         else:  # conjugate: the core is exact, in one sweep
@@ -319,7 +320,9 @@ class Program:
             return 0
 
         jax.eval_shape(once, dynamic)
-        return Description(built[0].plan, built[0].map, built[0].solver, getattr(self.model, "__name__", "model"))
+        name = getattr(self.model, "__name__", "model")
+        why = reason(bind(self.model, self._signature, args, kwargs))
+        return Description(built[0].plan, built[0].map, built[0].solver, name, why)
 
 
 def compile(

@@ -27,6 +27,7 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels import AbstractProjected, Delta, Quadrature, nodes, tangent_projection, tilted_match
 from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.projection import LogMessage
 from ngmp_kernels.tilted import tilted_evidence
 
 from ._adaptive import solve_edge
@@ -71,14 +72,6 @@ def _all(flags: list[Bool[Array, " n"]], but: int | None = None) -> Bool[Array, 
     return out
 
 
-def _dots(marginals: Families, leaves: Families) -> Float[Array, " n"]:
-    """`sum_j eta_j . mu_j`."""
-    total = leaves[0].dot(marginals[0].to_mean())
-    for q, leaf in zip(marginals[1:], leaves[1:], strict=True):
-        total = total + leaf.dot(q.to_mean())
-    return total
-
-
 class AbstractRule(eqx.Module):
     """A message rule; see the module docstring."""
 
@@ -91,8 +84,12 @@ class AbstractRule(eqx.Module):
         """The target of the leaf on interface j, and a flag (n,) that is False where it does not exist."""
 
     @abc.abstractmethod
+    def message(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> LogMessage:
+        """The log-message toward interface j."""
+
+    @abc.abstractmethod
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        """The factor's share of the log-evidence, beyond the partition function of the core."""
+        """The factor's share of the log-evidence, beyond the partition function of the core less `sum eta . mu`."""
 
     @abc.abstractmethod
     def stationary(self, factor: AbstractProjected) -> bool:
@@ -148,12 +145,18 @@ class NGMP(AbstractRule):
         message = factor.fractional_message(j, found, p, Quadrature())
         return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
 
+    def message(
+        self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families, rests: Rests = None
+    ) -> LogMessage:
+        p = power_of(self.power, factor, j)
+        return _message(factor, j, cavities(marginals, leaves, p, rests)[0], p)
+
     def evidence(
         self, factor: AbstractProjected, marginals: Families, leaves: Families, rests: Rests = None
     ) -> Float[Array, " n"]:
-        d, total = len(marginals), -_dots(marginals, leaves)
-        for j, q in enumerate(marginals):
-            p = power_of(self.power, factor, j)
+        d, total = len(marginals), jnp.zeros((), marginals[0].dtype)
+        powers = [power_of(self.power, factor, j) for j in range(d)]
+        for j, (q, p) in enumerate(zip(marginals, powers, strict=True)):
             found, _ = cavities(marginals, leaves, p, rests)
             if p == 1 or d == 1:
                 total += factor.expected_log_message(j, q, found, self.projection)
@@ -162,6 +165,8 @@ class NGMP(AbstractRule):
                 total += nodes_expectation(q, message)
             if d > 1:  # the local evidence was counted d times; with unequal powers, their average
                 total -= (d - 1) / d * local_evidence(factor, found, p)
+            if len(set(powers)) > 1:
+                total += _unequal(j, marginals, leaves, found, p)
         return total
 
     def stationary(self, factor: AbstractProjected) -> bool:
@@ -173,6 +178,21 @@ class NGMP(AbstractRule):
 def power_of(power: Any, factor: AbstractProjected, j: int) -> float:
     """The power toward interface j."""
     return dict(power).get(factor.interfaces[j], 1.0) if isinstance(power, tuple) else power
+
+
+def _unequal(j: int, marginals: Families, leaves: Families, found: Families, p: float) -> Float[Array, " n"]:
+    r"""What makes the shares of interfaces with unequal powers comparable; with equal ones these terms add up to zero.
+
+    With $D_i = (A(\lambda_i) - A(c_i)) / p$ of the cavities at the power p of interface j, the message $\ell_j$ holds
+    $\sum_{i \ne j} D_i$ and the local evidence $\sum_i D_i$ of what is in the family. Each is taken off where it
+    stands, so that a factor which is all in the family has no share, whatever its powers. $D_i$ is computed as
+    $\eta_i \cdot \mu_i - KL[q_i \| q_{c_i}] / p$, without a difference of large numbers.
+    """
+    d, total = len(marginals), jnp.zeros((), marginals[0].dtype)
+    for i, (q, leaf, cavity) in enumerate(zip(marginals, leaves, found, strict=True)):
+        gap = leaf.dot(q.to_mean()) - q.kl(cavity) / p
+        total += ((d - 1) / d - (i != j)) * gap
+    return total
 
 
 def nodes_expectation(q: AbstractFamily, message: Any) -> Float[Array, " n"]:
@@ -213,6 +233,12 @@ class EP(AbstractRule):
         matched = tilted_match(marginals[j], found[j], lambda z: p * message(z), self.projection, factor.hard)
         return (matched - found[j]) * (1 / p), _all(proper)
 
+    def message(
+        self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families, rests: Rests = None
+    ) -> LogMessage:
+        p = power_of(self.power, factor, j)
+        return _message(factor, j, cavities(marginals, leaves, p, rests)[0], p)
+
     def evidence(
         self, factor: AbstractProjected, marginals: Families, leaves: Families, rests: Rests = None
     ) -> Float[Array, " n"]:
@@ -225,7 +251,7 @@ class EP(AbstractRule):
             tilt = lambda z, m=message, p=p: p * m(z)  # noqa: E731
             share = tilted_evidence(marginals[-1], found[-1], tilt, Quadrature(), factor.hard)
             for q, c in zip(marginals, found, strict=True):
-                share += c.log_partition() - q.log_partition()
+                share += q.kl(c)  # A(c) - A(lambda) + p eta . mu, without a difference of large numbers
             total += powers.count(p) / len(powers) * share / p
         return total
 
@@ -253,13 +279,16 @@ class AbstractVMP(AbstractRule):
         eta = _mean_field_target(self.projection, factor, j, marginals)
         return eta, jnp.ones(marginals[j].batch_shape, bool)
 
+    def message(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> LogMessage:
+        del leaves
+        return factor.log_density if len(marginals) == 1 else factor.mean_field_message(j, marginals, Quadrature())
+
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
-        """`E[log f] - sum_j eta_j . mu_j` under the product of the marginals."""
+        """`E[log f]` under the product of the marginals."""
+        del leaves
         if len(marginals) == 1:
-            energy = factor.expected_log_message(0, marginals[0], marginals, Quadrature())
-        else:
-            energy = factor.expected_log_density(marginals, Quadrature())
-        return energy - _dots(marginals, leaves)
+            return factor.expected_log_message(0, marginals[0], marginals, Quadrature())
+        return factor.expected_log_density(marginals, Quadrature())
 
     def stationary(self, factor: AbstractProjected) -> bool:
         del factor
@@ -327,6 +356,8 @@ class BP(AbstractRule):
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
         raise TypeError(f"BP has no message for the projected {type(factor).__name__}")
+
+    message = target
 
     def evidence(self, factor: AbstractProjected, marginals: Families, leaves: Families) -> Float[Array, " n"]:
         raise TypeError(f"BP has no free energy for the projected {type(factor).__name__}")

@@ -11,6 +11,7 @@ from ngmp_kernels import projection
 from ngmp_kernels.families import AbstractFamily
 
 from ._errors import ModelError, Problem
+from ._precision import input_name
 from ._rules import RULES, AbstractRule
 
 
@@ -36,8 +37,7 @@ def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
             given, works = f"a {type(x).__name__}", "give arrays, numbers, or hashable values (which are static)"
         else:
             continue
-        path = jax.tree_util.tree_leaves_with_path(arguments)[number][0]
-        name = "".join([str(getattr(path[0], "key", path[0])), *map(str, path[1:])])
+        name = input_name(jax.tree_util.tree_leaves_with_path(arguments)[number][0])
         raise TypeError(f"input '{name}' is {given}; {works}")
 
 

@@ -13,7 +13,7 @@ from .generic import ConstantFactor
 from .oracle import Case, oracle_case, some_gamma, some_gaussian
 from .predictive import threshold_cdf
 from .projection import Quadrature, nodes
-from .special import is_count, negative_binomial_cdf, poisson_cdf, safe_exp, safe_log
+from .special import is_count, negative_binomial_cdf, poisson_cdf, safe_exp, safe_log, stirling_remainder
 
 _COUNTS = "counts must be non-negative integers"
 
@@ -40,9 +40,19 @@ class PoissonLog(AbstractProjected):
         return Gaussian(self.counts + (m - 1.0) * rho, -0.5 * rho)
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
+        """About log y, where `y z`, `e^z` and `log y!` are large and nearly cancel: with `u = m - log y`,
+        `-y (e^{u + v/2} - 1 - u) - (log y! - y log y + y)`."""
         del j, cavities, rule
-        m = marginal.mean
-        return self.counts * m - safe_exp(m + 0.5 * marginal.variance) - gammaln(self.counts + 1.0)
+        m, half = marginal.mean, 0.5 * marginal.variance
+        y = jnp.maximum(self.counts, 1.0)
+        log_y = jnp.log(y)
+        u = m - log_y
+        near = jnp.abs(u + half) < 1.0
+        excess = jnp.expm1(jnp.where(near, u + half, 0.0)) - jnp.where(near, u, 0.0)
+        log_factorial = gammaln(self.counts + 1.0)
+        close = -y * excess - stirling_remainder(y, log_y, log_factorial)
+        far = self.counts * m - safe_exp(m + half) - log_factorial
+        return jnp.where(near & (self.counts > 0), close, far)
 
     def initial(self) -> tuple[Gaussian]:
         rate = self.counts + 0.5  # one count has relative variance 1/rate

@@ -16,6 +16,16 @@ def safe_exp(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     return jnp.exp(jnp.minimum(x, bound.astype(x.dtype)))
 
 
+def stirling_remainder(
+    y: Float[Array, "*b"], log_y: Float[Array, "*b"], log_factorial: Float[Array, "*b"]
+) -> Float[Array, "*b"]:
+    """`log y! - y log y + y` for y >= 1: half of `log 2 pi y` and Stirling's series, which from 16 on is exact."""
+    inverse = 1 / jnp.where(y < 16.0, 16.0, y)
+    square = inverse * inverse
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - square / 1680) * square) * square) * inverse
+    return jnp.where(y < 16.0, log_factorial - y * log_y + y, 0.5 * (LOG_2PI + log_y) + series)
+
+
 def safe_log(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """`log(x)` for x >= 0, held at the logarithm of the smallest normal number, so that 0 log 0 = 0."""
     tiny = jnp.finfo(x.dtype).tiny

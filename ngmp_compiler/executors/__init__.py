@@ -1,5 +1,6 @@
 """Executors: exact inference on connected parts of the conjugate core."""
 
+from ._base import Centred as Centred
 from ._base import GaussianExecutor as GaussianExecutor
 from ._base import Piece as Piece
 from ._base import Roles as Roles

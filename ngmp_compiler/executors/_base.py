@@ -53,56 +53,71 @@ def restrict(number: int, functional: Functional, rows: np.ndarray | None) -> Pi
     return Piece(number, rows, n, links, take(functional.offset), functional.width)
 
 
-class Potential(NamedTuple):
-    """A leaf on `r`, rewritten on `f = r - offset`: precision, linear coefficient, and a constant, per row.
+class Centred(NamedTuple):
+    """A leaf on the deviation `d` of a functional from a value that is known, `xi d - Lambda d^2 / 2`: of the offset
+    nothing is left. The two parameters may differ in rows, n or one."""
 
-    `xi r - Lambda r^2 / 2 = -Lambda f^2 / 2 + (xi - Lambda c) f + xi c - Lambda c^2 / 2`   for r = f + c.
+    eta1: Float[Array, " #n *width"]
+    eta2: Float[Array, " #n *width width"]
+
+    @property
+    def dtype(self) -> Any:
+        return self.eta1.dtype
+
+
+Leaf = AbstractFamily | Centred
+
+
+def offset(piece: Piece, leaves: Sequence[Leaf | None]) -> Any:
+    """The offset of a piece, zero where its leaf speaks of deviations."""
+    return 0.0 if isinstance(leaves[piece.functional], Centred) else piece.offset
+
+
+class Potential(NamedTuple):
+    """A leaf on `r`, rewritten on `f = r - offset`: precision and linear coefficient, per row.
+
+    `xi r - Lambda r^2 / 2 = -Lambda f^2 / 2 + (xi - Lambda c) f + constant`   for r = f + c.
     """
 
     precision: Float[Array, " n *width width"]
     linear: Float[Array, " n *width"]
-    constant: Float[Array, ""]
 
 
-def potential(piece: Piece, leaves: Sequence[AbstractFamily | None], shared: bool = False) -> Potential:
+def potential(piece: Piece, leaves: Sequence[Leaf | None], shared: bool = False) -> Potential:
     """The potential of a piece under the current leaves.
 
     A leaf of one row stands for n equal ones (see `prepare`); with `shared`, so do precision and linear coefficient.
     """
-    leaf = leaves[piece.functional]
-    eta1, eta2 = leaf.eta1, leaf.eta2  # type: ignore[attr-defined]
-    if piece.rows is not None and eta1.shape[0] > 1:
-        eta1, eta2 = eta1[piece.rows], eta2[piece.rows]
-    if not shared and eta1.shape[0] < piece.n:
+    leaf: Any = leaves[piece.functional]
+    eta1, eta2 = (x if piece.rows is None or x.shape[0] == 1 else x[piece.rows] for x in (leaf.eta1, leaf.eta2))
+    if not shared:
         eta1, eta2 = fill(eta1, piece.n), fill(eta2, piece.n)
     precision, c = -2 * eta2, piece.offset
-    if isinstance(c, np.ndarray) and not c.any():  # known when the model is declared: there is none
-        return Potential(precision, eta1, jnp.zeros((), eta1.dtype))
+    if isinstance(leaf, Centred) or isinstance(c, np.ndarray) and not c.any():  # known when the model is declared
+        return Potential(precision, eta1)
     if isinstance(leaf, Gaussian):
-        linear = eta1 - precision * c
-        constant = eta1 * c - 0.5 * precision * c**2
-    else:
-        c = jnp.broadcast_to(c, jnp.broadcast_shapes(jnp.shape(c), eta1.shape))
-        one = precision.shape[0] == 1
-        shifted = c @ precision[0].T if one else jnp.einsum("nij,nj->ni", precision, c)
-        linear = eta1 - shifted
-        constant = jnp.sum(eta1 * c - 0.5 * c * shifted, -1)
-    return Potential(precision, linear, jnp.sum(jnp.broadcast_to(constant, (piece.n,))))
+        return Potential(precision, eta1 - precision * c)
+    c = jnp.broadcast_to(c, jnp.broadcast_shapes(jnp.shape(c), eta1.shape))
+    shifted = c @ precision[0].T if precision.shape[0] == 1 else jnp.einsum("nij,nj->ni", precision, c)
+    return Potential(precision, eta1 - shifted)
 
 
 class Solution(NamedTuple):
     """Exact marginals of a part of the Gaussian core under the current leaves.
 
     `marginals[plane]` is (positions, Gaussian or MvGaussian of them); `functionals[f]` is (rows, mean, variance).
+    `log_volume` is the log-integral of the quadratic part, `log det(2 pi C) / 2` with C the joint covariance: what the
+    density is at its mean is left to the core, which sums it over residuals.
     """
 
-    log_partition: Float[Array, ""]
+    log_volume: Float[Array, ""]
     proper: Bool[Array, ""]
     marginals: Mapping[Plane, tuple[np.ndarray, Gaussian | MvGaussian]]
     functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
     neighbours: tuple[Plane, np.ndarray, Array] | None = None  # a chain's order (B, T) and Cov(x_k, x_{k+1}), (B, T-1)
     jitter: Float[Array, ""] | float = 0.0  # the largest that a Cholesky factor needed, relative to the diagonal
     cavities: dict[int, tuple[np.ndarray | None, Gaussian]] = {}  # by functional, where an executor knows them
+    means: Mapping[Plane, tuple[np.ndarray, Array]] = {}  # those of `marginals`, which would have to solve for them
 
 
 class Roles(NamedTuple):
@@ -124,7 +139,7 @@ class GaussianExecutor(abc.ABC):
     others: tuple[str, ...] = ()  # executors that would do too
     alone: bool = False  # whether it is faster alone than with the lanes of a `vmap`
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Any:
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
         """What does not change between sweeps, from the leaves that do not (the others are None).
 
         It is computed once, before the iteration: XLA does not move factorisations out of loops. A leaf that is the
@@ -133,9 +148,18 @@ class GaussianExecutor(abc.ABC):
         del leaves, dtype
         return None
 
+    def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array] | None:
+        """Values near the solution that cost next to nothing, (plane, positions, values); None if there are none.
+
+        Rounding errors of a solution are relative to its size, and along a chain they add up. In single precision the
+        core therefore solves for deviations from these values.
+        """
+        del leaves
+        return None
+
     @abc.abstractmethod
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        """Marginals of all variables and of the requested functionals."""
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        """Marginals of all variables and of the requested functionals; with centred leaves, those of deviations."""
 
 
 def numbered(sizes: dict[Plane, int], members: dict[Plane, np.ndarray]) -> tuple[dict[Plane, np.ndarray], int]:

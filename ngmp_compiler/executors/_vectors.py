@@ -150,7 +150,8 @@ class _FunctionPrior(NamedTuple):
 
     covariance: list[Float[Array, "b w w"]]
     mean: list[Float[Array, "b w"]]
-    log_partition: Float[Array, ""]
+    chol: Float[Array, "B D D"]  # of the fixed part
+    log_volume: Float[Array, ""]
     jitter: Float[Array, ""]
 
 
@@ -166,10 +167,11 @@ class Prepared(NamedTuple):
 class Solved(NamedTuple):
     """The posterior of the vectors; `moments` are those of the moving terms, `weights` where the others come from."""
 
-    log_partition: Float[Array, ""]
+    log_volume: Float[Array, ""]
     proper: Bool[Array, ""]
     jitter: Float[Array, ""]
     marginal: MvGaussian
+    mean: Float[Array, "B D"]
     moments: list[tuple[Float[Array, " n"], Float[Array, " n"]]]
     weights: tuple[Float[Array, "B D D"], Float[Array, "B D"]]  # Cholesky factors of the precisions, means
 
@@ -233,16 +235,17 @@ class Vectors:
         if not self.in_function_space:
             return Prepared(precision, linear, features, None)
         chol, jitter = factor(precision)
-        mean, log_partition = _solve(chol, linear)
+        mean, log_volume = _solve(chol, linear)
         covariance, means = [], []
         for block, phi in zip(self.rows.blocks, features, strict=True):
             white = _whiten(self.rows.vectors(chol, block), phi)
             covariance.append(jnp.einsum("bnd,bmd->bnm", white, white))
             means.append(jnp.einsum("bnd,bd->bn", phi, self.rows.vectors(mean, block)))
-        return Prepared(precision, linear, features, _FunctionPrior(covariance, means, log_partition, jnp.max(jitter)))
+        prior = _FunctionPrior(covariance, means, chol, log_volume, jnp.max(jitter))
+        return Prepared(precision, linear, features, prior)
 
     def solve(self, prepared: Prepared, potentials: list[Potential]) -> Solved:
-        """The posterior under the potentials of the moving terms (their constants are left to the caller)."""
+        """The posterior under the potentials of the moving terms."""
         precision, linear = prepared.precision, prepared.linear
         lam, h = (_joined([p[i] for p in potentials]) for i in (0, 1))
         if self.rows.blocks:
@@ -250,34 +253,38 @@ class Vectors:
             precision, linear = precision + square, linear + shift
         # In function space nothing in a sweep needs the D x D matrices: there they are dead code, unless asked for.
         chol, jitter = factor(precision)
-        mean, log_partition = _solve(chol, linear)
+        mean, log_volume = _solve(chol, linear)
         weights = chol, mean
         marginal = MvGaussian.from_information(linear, add_jitter(precision, jitter))
         jitter = jnp.max(jitter)
         if prepared.function is not None:
-            m, v, log_partition, own = self._function(prepared.function, lam, h)
+            m, v, log_volume, own = self._function(prepared.function, lam, h)
             jitter = jnp.maximum(jitter, own)
+            # P_0 w = h_0 + Phi^T (h - Lambda f): nothing of D^3 is done for it.
+            pull = self.rows.take(h - lam * m)
+            parts = [jnp.einsum("bnd,bn->bd", phi, x) for phi, x in zip(prepared.features, pull, strict=True)]
+            mean, _ = _solve(prepared.function.chol, prepared.linear + self.rows.scatter(parts))
         elif self.rows.blocks:
             m, v = row_moments(self.rows, prepared.features, chol, mean)
         else:
             m = v = jnp.zeros(0, linear.dtype)
-        proper = jnp.isfinite(log_partition) & jnp.all(jnp.isfinite(linear))
+        proper = jnp.isfinite(log_volume) & jnp.all(jnp.isfinite(linear))
         cuts = np.cumsum([t.piece.n for t in self.moving])[:-1]
         moments = list(zip(jnp.split(m, cuts), jnp.split(v, cuts), strict=True)) if self.moving else []
-        return Solved(log_partition, proper, jitter, marginal, moments, weights)
+        return Solved(log_volume, proper, jitter, marginal, mean, moments, weights)
 
     def _function(self, prior: _FunctionPrior, lam: Array, h: Array):
-        """Moments of the rows, log-partition and jitter, from n x n matrices alone."""
-        means, variances, log_partition, jitter = [], [], prior.log_partition, prior.jitter
+        """Moments of the rows, log-volume and jitter, from n x n matrices alone."""
+        means, variances, log_volume, jitter = [], [], prior.log_volume, prior.jitter
         blocks = zip(prior.covariance, prior.mean, self.rows.take(lam), self.rows.take(h), strict=True)
         for covariance, centre, p, e in blocks:
             # exp{h f - p f^2 / 2} at f = centre + g
             found = function_space(covariance, p, e - p * centre)
             means.append(centre + found.mean)
             variances.append(found.variance)
-            log_partition += jnp.sum(found.log_expectation) + jnp.sum(centre * (e - 0.5 * p * centre))
+            log_volume += jnp.sum(found.log_volume)
             jitter = jnp.maximum(jitter, jnp.max(found.jitter))
-        return self.rows.put(means), self.rows.put(variances), log_partition, jitter
+        return self.rows.put(means), self.rows.put(variances), log_volume, jitter
 
     def fixed_moments(self, solved: Solved, term: Term) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Mean and variance of the rows of a fixed term; a prediction asks for them, a sweep does not."""
@@ -290,8 +297,8 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def _solve(chol: Float[Array, "B D D"], linear: Float[Array, "B D"]) -> tuple[Float[Array, "B D"], Float[Array, ""]]:
-    """Means and log-partition of `exp{linear . w - w^T L L^T w / 2}`."""
+    """Means of `exp{linear . w - w^T L L^T w / 2}` and its log-integral without the linear part."""
     white = triangular_solve(chol, linear[..., None], left_side=True, lower=True)
     mean = triangular_solve(chol, white, left_side=True, lower=True, transpose_a=True)[..., 0]
     diagonal = jnp.diagonal(chol, axis1=-2, axis2=-1)
-    return mean, jnp.sum(0.5 * white[..., 0] ** 2 - jnp.log(diagonal) + 0.5 * LOG_2PI)
+    return mean, jnp.sum(0.5 * LOG_2PI - jnp.log(diagonal))

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
+from ngmp_kernels.families import Gaussian, MvGaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
 from .._lanes import one_by_one
-from ._base import GaussianExecutor, Piece, Solution, fill, potential, scale
+from ._base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
 from ._rows import Rows
 from ._vectors import Term, add_vectors, wide_moments
 from .linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
@@ -51,10 +51,13 @@ class _Chain(GaussianExecutor):
         self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
         self.cost = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
 
-    def _solution(self, result, constant, mean, spread, cross, functionals) -> Solution:
-        log_partition = jnp.sum(result.log_partition) + constant
-        marginals = {self.plane: (self.order.reshape(-1), self._family(mean, spread))}
-        return Solution(log_partition, jnp.all(result.proper), marginals, functionals, (self.plane, self.order, cross))
+    def _solution(self, result, mean, spread, cross, functionals) -> Solution:
+        log_volume = jnp.sum(result.log_volume)
+        at = self.order.reshape(-1)
+        return Solution(
+            log_volume, jnp.all(result.proper), {self.plane: (at, self._family(mean, spread))}, functionals,
+            (self.plane, self.order, cross), means={self.plane: (at, mean)},
+        )  # fmt: skip
 
     def _family(self, mean: Array, spread: Array) -> Gaussian | MvGaussian:
         if not self.plane.event_shape:
@@ -93,7 +96,7 @@ class ScalarChain(_Chain):
         super().__init__(plane, size, order, pieces)
         self.alone = order.shape[1] >= _LONG
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Links | None:
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Links | None:
         """The links, where none of them moves."""
         del dtype
         if any(leaves[tie.piece.functional] is None for tie in self.links):
@@ -120,7 +123,7 @@ class ScalarChain(_Chain):
     def _alike(self, leaves: list[Any]) -> bool:
         first, *others = self.links
         one, earlier = (first.piece.links[j].coefficient for j in (first.later, 1 - first.later))
-        rows = leaves[first.piece.functional].eta1.shape[0]
+        rows = leaves[first.piece.functional].eta2.shape[0]
         return not others and first.index.kind == "all" and one is None and jnp.size(scale(earlier)) == rows == 1
 
     def _coefficients(self, tie: _Link, dtype: Any) -> list[Array]:
@@ -128,21 +131,31 @@ class ScalarChain(_Chain):
         given = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
         return [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
 
-    def solve(self, prepared: Links | None, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        chains, length = self.order.shape
+    def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array]:
+        """Every chain as flat as can be: the mean that it would have as one variable."""
+        unary, linear = self._potentials(leaves)
+        total, shift = (jnp.sum(x.reshape(self.order.shape), 1) for x in (unary, linear))
+        found = jnp.where(total > 0, shift / jnp.where(total > 0, total, 1), 0)
+        return self.plane, self.order.reshape(-1), jnp.repeat(found, self.order.shape[1])
+
+    def _potentials(self, leaves: list[Leaf]) -> tuple[Array, Array]:
+        """Own precisions and linear coefficients of the variables, chain after chain."""
         zero: Any = 0.0
-        unary, linear, constant = zero, zero, zero
+        unary, linear = zero, zero
         for piece, index in self.unary:
-            lam, h, k = potential(piece, leaves)
+            lam, h = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
             unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
             linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
-            constant += k
         for tie in self.links:
-            _, h, k = potential(tie.piece, leaves)
+            _, h = potential(tie.piece, leaves)
             a, b = self._coefficients(tie, h.dtype)
             linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
-            constant += k
+        return jnp.broadcast_to(unary, linear.shape), linear
+
+    def solve(self, prepared: Links | None, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        chains, length = self.order.shape
+        unary, linear = self._potentials(leaves)
         links = self._links(leaves) if prepared is None else prepared
         solve = _solve_alone if self.alone else _solve
         result = _each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
@@ -151,61 +164,59 @@ class ScalarChain(_Chain):
         for piece, index in self.unary:
             if piece.functional in requested:
                 a = scale(piece.links[0].coefficient)
-                m, v = a * index.take(mean) + piece.offset, a**2 * index.take(variance)
+                m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
                 functionals[piece.functional] = (piece.rows, m, v)
         for tie in self.links:
             if tie.piece.functional in requested:
                 b, a = (scale(tie.piece.links[j].coefficient) for j in (1 - tie.later, tie.later))
                 (m0, m1), (v0, v1) = ([e.take(x) for e in tie.ends] for x in (mean, variance))
-                m = a * m1 + b * m0 + tie.piece.offset
+                m = a * m1 + b * m0 + offset(tie.piece, leaves)
                 v = a**2 * v1 + b**2 * v0 + 2 * a * b * tie.index.take(covariance)
                 functionals[tie.piece.functional] = (tie.piece.rows, m, v)
-        return self._solution(result, constant, mean, variance, result.covariance, functionals)
+        return self._solution(result, mean, variance, result.covariance, functionals)
 
 
 class _Potentials(NamedTuple):
-    """Of all variables: precisions, linear coefficients, and a constant."""
+    """Of all variables: precisions and linear coefficients."""
 
     unary: Float[Array, "n d d"]
     linear: Float[Array, "n d"]
-    constant: Float[Array, ""]
 
 
 class VectorChain(_Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:
         """The sum of the potentials that do not move, whose these are, and the links if none of them moves."""
         d = self.plane.event_shape[0]
         zero = jnp.zeros((self.order.size, d), dtype)
         still = {f for f, leaf in enumerate(leaves) if leaf is not None}
-        flat = _Potentials(jnp.zeros((*zero.shape, d), dtype), zero, jnp.zeros((), dtype))
+        flat = _Potentials(jnp.zeros((*zero.shape, d), dtype), zero)
         moves = any(tie.piece.functional not in still for tie in self.links)
         return self._add(flat, leaves, still, shared=True), still, None if moves else self._links(leaves)
 
     def _add(self, total: _Potentials, leaves: list[Any], among: set[int], shared: bool = False) -> _Potentials:
         """Add the potentials of the functionals in `among`; of links, what is linear."""
-        unary, linear, constant = total
+        unary, linear = total
         for piece, index in self.unary:
             if piece.functional in among:
                 pot = potential(piece, leaves, shared)
                 square, shift = add_vectors(Term(piece, 0, index), pot)
-                unary, linear, constant = unary + square, linear + shift, constant + pot.constant
+                unary, linear = unary + square, linear + shift
         for tie in self.links:
             if tie.piece.functional in among:
                 pot = potential(tie.piece, leaves, shared)
                 h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
-                constant += pot.constant
                 for end, matrix in zip(tie.ends, self._matrices(tie, h.dtype), strict=True):
                     moved = h @ matrix[0] if matrix.shape[0] == 1 else jnp.einsum("nmd,nm->nd", matrix, h)
                     linear += end.add(fill(moved, tie.piece.n))
-        return _Potentials(unary, linear, constant)
+        return _Potentials(unary, linear)
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
         d = self.plane.event_shape[0]
         known, still, links = prepared
-        unary, linear, constant = self._add(known, leaves, set(range(len(leaves))) - still)
+        unary, linear = self._add(known, leaves, set(range(len(leaves))) - still)
         links = self._links(leaves) if links is None else links
         result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
@@ -214,7 +225,7 @@ class VectorChain(_Chain):
             if piece.functional in requested:
                 moments = _row_moments if piece.width is None else wide_moments
                 m, v = moments(Term(piece, 0, index), mean, covariance)
-                functionals[piece.functional] = (piece.rows, m + piece.offset, v)
+                functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
         for tie in self.links:
             if tie.piece.functional in requested:
                 b, a = (fill(x, tie.piece.n) for x in self._matrices(tie, mean.dtype))
@@ -224,8 +235,8 @@ class VectorChain(_Chain):
                 v = jnp.einsum("nmd,nde,nke->nmk", a, c1, a) + jnp.einsum("nmd,nde,nke->nmk", b, c0, b)
                 v = v + cross + jnp.swapaxes(cross, -1, -2)
                 m, v = (m[:, 0], v[:, 0, 0]) if tie.piece.width is None else (m, v)
-                functionals[tie.piece.functional] = (tie.piece.rows, m + tie.piece.offset, v)
-        return self._solution(result, constant, mean, covariance, result.cross, functionals)
+                functionals[tie.piece.functional] = (tie.piece.rows, m + offset(tie.piece, leaves), v)
+        return self._solution(result, mean, covariance, result.cross, functionals)
 
     def _matrices(self, tie: _Link, dtype: Any) -> tuple[Array, Array]:
         """Coefficients of the earlier and of the later variable, (n|1, m, D)."""

@@ -6,11 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
-from ._base import GaussianExecutor, Piece, Roles, Solution, potential, scale
+from ._base import GaussianExecutor, Leaf, Piece, Roles, Solution, offset, potential, scale
 from ._rows import Rows, leave_one_out
 from ._vectors import Prepared, Term, Vectors, add_vectors, wide_moments
 
@@ -39,34 +39,36 @@ class IndependentScalars(GaussianExecutor):
         self.why = "scalars coupled to no other Gaussian variable"
         self.cost = f"O({sum(p.n for p in pieces)})"
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         del prepared
         zero: Any = 0.0
-        precision, linear, constant = zero, zero, zero
+        precision, linear = zero, zero
         each: list[tuple[Array, Array]] = []
         for piece, index in zip(self.pieces, self.index, strict=True):
-            lam, h, k = potential(piece, leaves)
+            lam, h = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
             each.append((jnp.broadcast_to(lam * a**2, (piece.n,)), jnp.broadcast_to(h * a, (piece.n,))))
             precision += index.add(each[-1][0])
             linear += index.add(each[-1][1])
-            constant += k
         precision, linear = jnp.asarray(precision), jnp.asarray(linear)
         proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
         variance = 1 / precision
         mean = variance * linear
-        log_partition = 0.5 * jnp.sum(linear * mean - jnp.log(precision / (2 * jnp.pi))) + constant
+        log_volume = -0.5 * jnp.sum(jnp.log(precision / (2 * jnp.pi)))
         functionals = {}
         for piece, index in zip(self.pieces, self.index, strict=True):
             if piece.functional in requested:
                 a = scale(piece.links[0].coefficient)
-                m, v = a * index.take(mean) + piece.offset, a**2 * index.take(variance)
+                m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
                 functionals[piece.functional] = (piece.rows, m, v)
         marginals = {self.plane: (self.positions, Gaussian.from_information(linear, precision))}
-        cavities = self._cavities(each) if self.frontier is not None else {}
-        return Solution(log_partition, proper, marginals, functionals, cavities=cavities)
+        cavities = self._cavities(each, leaves) if self.frontier is not None else {}
+        means = {self.plane: (self.positions, mean)}
+        return Solution(log_volume, proper, marginals, functionals, cavities=cavities, means=means)
 
-    def _cavities(self, each: list[tuple[Array, Array]]) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
+    def _cavities(
+        self, each: list[tuple[Array, Array]], leaves: list[Leaf]
+    ) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
         """Of `r = a x + c`, from the sums over all that x sees but r: precision `Lambda / a^2`, and so on."""
         assert self.frontier is not None
         lam, h = (leave_one_out(self.frontier, list(x)) for x in zip(*each, strict=True))
@@ -75,7 +77,8 @@ class IndependentScalars(GaussianExecutor):
             a = jnp.broadcast_to(scale(piece.links[0].coefficient), (piece.n,)).astype(p.dtype)
             a = jnp.where(a == 0, jnp.inf, a)  # seen not at all: flat
             precision = p / a**2
-            out[piece.functional] = piece.rows, Gaussian.from_information(e / a + precision * piece.offset, precision)
+            xi = e / a + precision * offset(piece, leaves)
+            out[piece.functional] = piece.rows, Gaussian.from_information(xi, precision)
         return out
 
 
@@ -104,34 +107,32 @@ class IndependentVectors(GaussianExecutor):
         self.why = f"coupled to no other Gaussian variable: {self.vectors.why}"
         self.cost = self.vectors.cost
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> tuple[Prepared, Any]:
-        potentials = [potential(t.piece, leaves) for t in self.vectors.fixed]
-        return self.vectors.prepare(potentials, dtype), sum(p.constant for p in potentials)
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Prepared:
+        return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
-        fixed, constant = prepared
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        fixed = prepared
         for term in self.wide:
             pot = potential(term.piece, leaves)
             square, shift = add_vectors(term, pot)
             fixed = fixed._replace(precision=fixed.precision + square, linear=fixed.linear + shift)
-            constant += pot.constant
         potentials = [potential(t.piece, leaves) for t in self.vectors.moving]
         solved = self.vectors.solve(fixed, potentials)
         functionals = {}
         for term in self.wide:
             if term.piece.functional in requested:
                 m, v = wide_moments(term, solved.marginal.mean, solved.marginal.covariance)
-                functionals[term.piece.functional] = (term.piece.rows, m + term.piece.offset, v)
+                functionals[term.piece.functional] = (term.piece.rows, m + offset(term.piece, leaves), v)
         found = list(zip(self.vectors.moving, solved.moments, strict=True))
         for term in self.vectors.fixed:
             if term.piece.functional in requested and term.is_row:
                 found.append((term, self.vectors.fixed_moments(solved, term)))
         for (piece, _, _), (m, v) in found:
             if piece.functional in requested:
-                functionals[piece.functional] = (piece.rows, m + piece.offset, v)
-        log_partition = solved.log_partition + constant + sum(p.constant for p in potentials)
+                functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
         marginals = {self.plane: (self.positions, solved.marginal)}
-        return Solution(log_partition, solved.proper, marginals, functionals, jitter=solved.jitter)
+        means = {self.plane: (self.positions, solved.mean)}
+        return Solution(solved.log_volume, solved.proper, marginals, functionals, jitter=solved.jitter, means=means)
 
 
 def anchors(terms: list[Term], roles: Roles, count: int) -> bool:

@@ -14,10 +14,10 @@ import numpy as np
 from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, Float
 
-from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
+from ngmp_kernels.families import Gaussian, MvGaussian
 
 from .._expressions import Plane
-from ._base import GaussianExecutor, Piece, Solution, fill, potential
+from ._base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential
 from ._rows import Rows
 from .linalg import banded_gaussian
 from .linalg.banded import LOG_2PI
@@ -145,16 +145,16 @@ class JointGaussian(GaussianExecutor):
         one = f"{layout.size}^3" if layout.blocks == 1 else f"{layout.blocks} x {layout.size}^3"
         self.cost = f"O({one}{border})" if layout.lanes == 1 else f"O({layout.lanes} x ({one}{border}))"
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Any:
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
         """The sums over what does not move, and the pieces that do."""
         matrix = jnp.zeros(self.layout.slots[3], dtype).at[self.layout.slot(self.unused, self.unused)].set(1.0)
         linear = jnp.zeros(self.layout.line + self.layout.lanes * self.layout.border, dtype)
         still = [t for t in self.tied if leaves[t.piece.functional] is not None]
         moving = [t for t in self.tied if leaves[t.piece.functional] is None]
-        return self._add((matrix, linear, jnp.zeros((), dtype)), still, leaves), moving
+        return self._add((matrix, linear), still, leaves), moving
 
-    def _add(self, sums: tuple[Array, Array, Array], tied: list[_Tied], leaves: Any) -> tuple[Array, Array, Array]:
-        matrix, linear, constant = sums
+    def _add(self, sums: tuple[Array, Array], tied: list[_Tied], leaves: Any) -> tuple[Array, Array]:
+        matrix, linear = sums
         entries: list[tuple[np.ndarray, Array]] = []  # of the matrix and of the linear coefficients: where, how much
         shifts: list[tuple[np.ndarray, Array]] = []
         for t in tied:
@@ -171,12 +171,11 @@ class JointGaussian(GaussianExecutor):
                 parts = zip(link.rows.take(_flat(x)), link.rows.take(h.reshape(-1)), strict=True)
                 values = link.rows.scatter([jnp.einsum("bnd,bn->bd", x, y) for x, y in parts])
                 shifts.append((link.dims.reshape(-1), values.reshape(-1)))
-            constant += pot.constant
-        return _scatter(matrix, entries), _scatter(linear, shifts), constant
+        return _scatter(matrix, entries), _scatter(linear, shifts)
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         sums, moving = prepared
-        matrix, linear, constant = self._add(sums, moving, leaves)
+        matrix, linear = self._add(sums, moving, leaves)
         lanes, blocks, s, k, _ = self.layout
         bounds, line = self.layout.slots, self.layout.line
         diagonal, beside = (matrix[x:y].reshape(lanes, blocks, s, s) for x, y in ((0, bounds[0]), bounds[:2]))
@@ -200,13 +199,15 @@ class JointGaussian(GaussianExecutor):
             if t.piece.functional in requested:
                 m, v = _moments(t, mean, known, response)
                 m, v = (m[:, 0], v[:, 0, 0]) if t.piece.width is None else (m, v)
-                functionals[t.piece.functional] = (t.piece.rows, m + t.piece.offset, v)
-        log_partition = jnp.sum(found.log_partition) - 0.5 * len(self.unused) * LOG_2PI + constant
-        marginals = self._marginals(mean, known, response)
-        return Solution(log_partition, jnp.all(found.proper), marginals, functionals, jitter=jnp.max(found.jitter))
+                functionals[t.piece.functional] = (t.piece.rows, m + offset(t.piece, leaves), v)
+        log_volume = jnp.sum(found.log_volume) - 0.5 * len(self.unused) * LOG_2PI
+        marginals, means = self._marginals(mean, known, response)
+        jitter = jnp.max(found.jitter)
+        return Solution(log_volume, jnp.all(found.proper), marginals, functionals, jitter=jitter, means=means)
 
-    def _marginals(self, mean: Array, known: Array, response: Array) -> dict[Plane, Any]:
-        out = {}
+    def _marginals(self, mean: Array, known: Array, response: Array) -> tuple[dict[Plane, Any], dict[Plane, Any]]:
+        """The marginals of all variables and, once more, their means."""
+        out, means = {}, {}
         for plane, positions in self.members.items():
             dims = self.layout.start[plane][positions][:, None] + np.arange(_size(plane))
             own = response[dims]
@@ -215,8 +216,8 @@ class JointGaussian(GaussianExecutor):
             )
             make = MvGaussian.from_mean_covariance if plane.event_shape else Gaussian.from_mean_variance
             m, v = (mean[dims], covariance) if plane.event_shape else (mean[dims][:, 0], covariance[:, 0, 0])
-            out[plane] = (positions, make(m, v))
-        return out
+            out[plane], means[plane] = (positions, make(m, v)), (positions, m)
+        return out, means
 
 
 def _scatter(x: Array, parts: list[tuple[np.ndarray, Array]]) -> Array:

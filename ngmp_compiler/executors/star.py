@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import Gaussian
 
 from .._expressions import Plane
-from ._base import GaussianExecutor, Piece, Potential, Roles, Solution, potential, scale
+from ._base import GaussianExecutor, Leaf, Piece, Potential, Roles, Solution, offset, potential, scale
 from ._vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
 from .independent import anchors, local_index
 
@@ -26,7 +26,8 @@ class _Hubs(NamedTuple):
     """The hubs with their satellites integrated out; `moments` are those of their part of a piece."""
 
     marginal: Any
-    log_partition: Array
+    mean: Array
+    log_volume: Array
     proper: Array
     jitter: Array | float
     moments: Callable[[Piece], tuple[Array, Array]]
@@ -81,43 +82,38 @@ class Star(GaussianExecutor):
         sweeps = 1 if still else TYPICAL_SWEEPS
         return Vectors(plane.event_shape[0], len(centres), fixed, moving, anchored, sweeps, space)
 
-    def prepare(self, leaves: list[AbstractFamily | None], dtype: Any) -> Prepared | None:
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Prepared | None:
         if self.vectors is None:
             return None
         return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         zero: Any = 0.0
-        own, linear, constant = zero, zero, zero
+        own, linear, log_volume = zero, zero, zero
         for piece, index in self.unary:
-            lam, h, k = potential(piece, leaves)
+            lam, h = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
             own += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
             linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
-            constant += k
-        terms, solved = [], []
-        for term in self.direct:
-            pot = potential(term.piece, leaves)
-            terms.append((term, pot))
-            constant += pot.constant
+        terms, solved = [(term, potential(term.piece, leaves)) for term in self.direct], []
         proper = jnp.asarray(True)
         for tie, index in self.ties:
             piece, end, _ = tie
-            lam, e, k = potential(piece, leaves)
+            lam, e = potential(piece, leaves)
             a = scale(piece.links[1 - end].coefficient)
             u, h = (index.take(x) if jnp.ndim(x) else jnp.zeros_like(lam) for x in (own, linear))
             s = u + lam * a**2
             g = h + a * e
             proper &= jnp.all(s > 0)
-            constant += k + 0.5 * jnp.sum(g**2 / s - jnp.log(s / (2 * jnp.pi)))
-            terms.append((tie, Potential(lam * u / s, e - g * lam * a / s, jnp.zeros(()))))
+            log_volume -= 0.5 * jnp.sum(jnp.log(s / (2 * jnp.pi)))
+            terms.append((tie, Potential(lam * u / s, e - g * lam * a / s)))
             solved.append((piece, index, lam, a, s, g))
         hub = self._scalar_hubs(terms) if self.vectors is None else self._vector_hubs(self.vectors, prepared, terms)
         functionals = {}
         for piece in (term.piece for term in self.direct):
             if piece.functional in requested and piece.width is None:
                 m, v = hub.moments(piece)
-                functionals[piece.functional] = (piece.rows, m + piece.offset, v)
+                functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
         count = len(self.satellites[1])
         dtype = hub.marginal.dtype
         x_mean, x_variance = jnp.zeros(count, dtype), jnp.zeros(count, dtype)
@@ -128,18 +124,20 @@ class Star(GaussianExecutor):
             x_mean, x_variance = x_mean + index.add(m), x_variance + index.add(v)
             if piece.functional in requested:
                 variance = a**2 * v + kf - 2 * a * gain * kf
-                functionals[piece.functional] = (piece.rows, a * m + f + piece.offset, variance)
+                functionals[piece.functional] = (piece.rows, a * m + f + offset(piece, leaves), variance)
         for piece, index in self.unary:
             if piece.functional in requested:
                 a = scale(piece.links[0].coefficient)
-                m, v = a * index.take(x_mean) + piece.offset, a**2 * index.take(x_variance)
+                m, v = a * index.take(x_mean) + offset(piece, leaves), a**2 * index.take(x_variance)
                 functionals[piece.functional] = (piece.rows, m, v)
         satellites = Gaussian.from_mean_variance(x_mean, x_variance)
-        log_partition = hub.log_partition + constant
-        marginals = self._marginals(hub.marginal, satellites)
-        return Solution(log_partition, proper & hub.proper, marginals, functionals, jitter=hub.jitter)
+        log_volume += hub.log_volume
+        marginals, means = self._together(hub.marginal, satellites), self._together(hub.mean, x_mean)
+        proper &= hub.proper
+        return Solution(log_volume, proper, marginals, functionals, jitter=hub.jitter, means=means)
 
-    def _marginals(self, hubs: Any, satellites: Gaussian) -> dict[Plane, Any]:
+    def _together(self, hubs: Any, satellites: Any) -> dict[Plane, Any]:
+        """What is known of hubs and satellites, by plane."""
         plane, centres = self.hubs
         scalars, positions = self.satellites
         if plane != scalars:
@@ -155,7 +153,7 @@ class Star(GaussianExecutor):
         def moments(piece: Piece):
             return found[id(piece)] if id(piece) in found else vectors.fixed_moments(solved, fixed[id(piece)])
 
-        return _Hubs(solved.marginal, solved.log_partition, solved.proper, solved.jitter, moments)
+        return _Hubs(solved.marginal, solved.mean, solved.log_volume, solved.proper, solved.jitter, moments)
 
     def _scalar_hubs(self, terms: list[tuple[Term, Potential]]) -> _Hubs:
         own = {id(term.piece): term for term, _ in terms}
@@ -167,7 +165,7 @@ class Star(GaussianExecutor):
             linear += index.add(jnp.broadcast_to(pot.linear * b, (piece.n,)))
         variance = 1 / precision
         mean = linear * variance
-        log_partition = 0.5 * jnp.sum(linear * mean - jnp.log(precision / (2 * jnp.pi)))
+        log_volume = -0.5 * jnp.sum(jnp.log(precision / (2 * jnp.pi)))
 
         def moments(piece: Piece):
             _, end, index = own[id(piece)]
@@ -175,4 +173,4 @@ class Star(GaussianExecutor):
             return b * index.take(mean), b**2 * index.take(variance)
 
         proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
-        return _Hubs(Gaussian.from_information(linear, precision), log_partition, proper, 0.0, moments)
+        return _Hubs(Gaussian.from_information(linear, precision), mean, log_volume, proper, 0.0, moments)

@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
-from ._base import Piece, PieceLink, Solution, numbered, potential, scale
+from ._base import Centred, Leaf, Piece, PieceLink, Solution, numbered, offset, potential, scale
 
 
 class Sum(NamedTuple):
@@ -35,8 +35,8 @@ class Sum(NamedTuple):
 class Reduced(NamedTuple):
     """What integrating out leaves, and what is needed to come back."""
 
-    leaves: list[AbstractFamily]
-    log_partition: Array
+    leaves: list[Leaf]
+    log_volume: Array
     proper: Array
     own: tuple[Array, Array]  # precisions and linear coefficients of the private variables
     kept: list[tuple[Array, ...]]  # of every sum
@@ -61,19 +61,18 @@ class Sums:
     def _index(self, link: PieceLink) -> IndexMap:
         return index_map(self.number[link.plane][link.positions], self.total)
 
-    def reduce(self, leaves: list[AbstractFamily]) -> Reduced:
+    def reduce(self, leaves: list[Leaf]) -> Reduced:
         """Leaves with the reduced potentials of the sums."""
         zero: Any = 0.0
-        u, h, constant = zero, zero, zero
+        u, h = zero, zero
         for piece, index in zip(self.unary, self.own, strict=True):
-            lam, e, k = potential(piece, leaves)
+            lam, e = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
             u += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
             h += index.add(jnp.broadcast_to(e * a, (piece.n,)))
-            constant += k
         proper = jnp.all(u > 0) & jnp.all(jnp.isfinite(h))
         u = jnp.where(u > 0, u, 1.0)
-        constant += 0.5 * jnp.sum(h**2 / u - jnp.log(u / (2 * jnp.pi)))
+        log_volume = -0.5 * jnp.sum(jnp.log(u / (2 * jnp.pi)))
         reduced, kept = list(leaves), []
         for (piece, left), at in zip(self.sums, self.at, strict=True):
             leaf: Any = leaves[piece.functional]
@@ -83,27 +82,25 @@ class Sums:
             variance = sum(a**2 * index.take(1 / u) for a, index in terms)
             gain = 1 + lam * variance
             proper &= jnp.all(gain > 0)
-            change = (xi**2 * variance + 2 * xi * mean - lam * mean**2) / gain - jnp.log(jnp.abs(gain))
-            constant += 0.5 * jnp.sum(change)
+            log_volume -= 0.5 * jnp.sum(jnp.log(jnp.abs(gain)))
             rest = Gaussian.from_information((xi - lam * mean) / gain, lam / gain)
-            reduced[piece.functional] = rest
+            reduced[piece.functional] = Centred(rest.eta1, rest.eta2) if isinstance(leaf, Centred) else rest
             kept.append((xi, lam, mean, variance, gain))
-            if not left:  # r' is a number, the offset
-                constant += jnp.sum(rest.eta1 * piece.offset + rest.eta2 * piece.offset**2)
-        return Reduced(reduced, jnp.asarray(constant), proper, (u, h), kept)
+        return Reduced(reduced, log_volume, proper, (u, h), kept)
 
     def expand(self, reduced: Reduced, rests: dict[int, tuple[Array, Array]], requested: frozenset[int]) -> Solution:
         """Marginals of the private variables and of the sums, from means and variances of what was left of them."""
-        u, h = reduced.own
+        (u, h), leaves = reduced.own, reduced.leaves
         mean, variance, functionals = h / u, 1 / u, {}
         for (piece, left), at, (xi, lam, m, v, gain) in zip(self.sums, self.at, reduced.kept, strict=True):
-            number = jnp.broadcast_to(piece.offset, (piece.n,))
+            number = jnp.broadcast_to(offset(piece, leaves), (piece.n,)).astype(m.dtype)
+            # What is left where nothing is: a number, the offset.
             rest_mean, rest_variance = rests[piece.functional] if left else (number, jnp.zeros_like(number))
             total = (m + v * (xi - lam * rest_mean)) / gain
             spread = v / gain + (lam * v / gain) ** 2 * rest_variance
             for link, index in zip(piece.links[left:], at, strict=True):
                 a = scale(link.coefficient)
-                share = a / (index.take(u) * v)
+                share = a / (index.take(u) * jnp.where(v > 0, v, 1))  # zero coefficients take no share
                 mean += index.add(share * (total - m))
                 variance += index.add(share**2 * spread - a * share / index.take(u))
             if piece.functional in requested:
@@ -111,10 +108,11 @@ class Sums:
         for piece, index in zip(self.unary, self.own, strict=True):
             if piece.functional in requested:
                 a = scale(piece.links[0].coefficient)
-                m, v = a * index.take(mean) + piece.offset, a**2 * index.take(variance)
+                m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
                 functionals[piece.functional] = (piece.rows, m, v)
-        marginals = {}
+        marginals, means = {}, {}
         for plane, positions in self.members.items():
             at = index_map(self.number[plane][positions], self.total)
-            marginals[plane] = (positions, Gaussian.from_mean_variance(at.take(mean), at.take(variance)))
-        return Solution(reduced.log_partition, reduced.proper, marginals, functionals)
+            means[plane] = (positions, at.take(mean))
+            marginals[plane] = (positions, Gaussian.from_mean_variance(means[plane][1], at.take(variance)))
+        return Solution(reduced.log_volume, reduced.proper, marginals, functionals, means=means)

@@ -5,11 +5,11 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
-from ._base import GaussianExecutor, Piece, Solution, numbered, potential, scale
+from ._base import GaussianExecutor, Leaf, Piece, Solution, numbered, offset, potential, scale
 from .linalg import tree_gaussian, tree_order
 
 
@@ -32,14 +32,13 @@ class ScalarTree(GaussianExecutor):
     def _index(self, piece: Piece, link: int) -> IndexMap:
         return index_map(self.number[piece.links[link].plane][piece.links[link].positions], self.total)
 
-    def solve(self, prepared: Any, leaves: list[AbstractFamily], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         del prepared
         dtype = leaves[self.pieces[0].functional].dtype
-        own, linear, constant = jnp.zeros(self.total, dtype), jnp.zeros(self.total, dtype), jnp.zeros((), dtype)
+        own, linear = jnp.zeros(self.total, dtype), jnp.zeros(self.total, dtype)
         blocks, couplings = [], []
         for piece, ends in zip(self.pieces, self.ends, strict=True):
-            lam, e, k = potential(piece, leaves)
-            constant += k
+            lam, e = potential(piece, leaves)
             a = [jnp.broadcast_to(scale(link.coefficient), (piece.n,)) for link in piece.links]
             for index, coefficient in zip(ends, a, strict=True):
                 linear += index.add(e * coefficient)
@@ -56,13 +55,14 @@ class ScalarTree(GaussianExecutor):
             if piece.functional not in requested:
                 continue
             a = [scale(link.coefficient) for link in piece.links]
-            mean = sum(c * i.take(result.mean) for c, i in zip(a, ends, strict=True)) + piece.offset
+            mean = sum(c * i.take(result.mean) for c, i in zip(a, ends, strict=True)) + offset(piece, leaves)
             variance = sum(c**2 * i.take(result.variance) for c, i in zip(a, ends, strict=True))
             if len(ends) == 2:
                 variance += 2 * a[0] * a[1] * between
             functionals[piece.functional] = (piece.rows, mean, variance)
-        marginals = {}
+        marginals, means = {}, {}
         for plane, positions in self.members.items():
             at = index_map(self.number[plane][positions], self.total)
-            marginals[plane] = (positions, Gaussian.from_mean_variance(at.take(result.mean), at.take(result.variance)))
-        return Solution(result.log_partition + constant, result.proper, marginals, functionals)
+            means[plane] = (positions, at.take(result.mean))
+            marginals[plane] = (positions, Gaussian.from_mean_variance(means[plane][1], at.take(result.variance)))
+        return Solution(result.log_volume, result.proper, marginals, functionals, means=means)

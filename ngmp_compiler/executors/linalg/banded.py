@@ -38,6 +38,7 @@ class BandedMarginals(NamedTuple):
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
     jitter: Float[Array, ""]
+    log_volume: Float[Array, ""]  # the log-integral at h = 0 and t = 0
 
 
 def banded_gaussian(
@@ -83,7 +84,7 @@ def banded_gaussian(
     jitter = jnp.max(jitter)
     log_det = jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)))
     shift, through = white[..., 0], white[..., 1:]
-    log_partition = 0.5 * jnp.sum(shift**2) - log_det + 0.5 * count * size * LOG_2PI
+    quadratic, log_volume = 0.5 * jnp.sum(shift**2), 0.5 * count * size * LOG_2PI - log_det
     mean, response = answer[..., 0], answer[..., 1:]
     border, root = tail, corner
     if corner.shape[-1]:
@@ -93,11 +94,12 @@ def banded_gaussian(
         half = _solve(root, (tail - jnp.einsum("nsk,ns->k", through, shift))[:, None])
         border = triangular_solve(root, half, left_side=True, lower=True, transpose_a=True)[:, 0]
         mean -= response @ border
-        log_partition += 0.5 * jnp.sum(half**2) - jnp.sum(jnp.log(jnp.diagonal(root)))
-        log_partition += 0.5 * corner.shape[-1] * LOG_2PI
-    proper = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(covariance)) & jnp.isfinite(log_partition)
+        quadratic += 0.5 * jnp.sum(half**2)
+        log_volume += 0.5 * corner.shape[-1] * LOG_2PI - jnp.sum(jnp.log(jnp.diagonal(root)))
+    proper = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(covariance)) & jnp.isfinite(log_volume)
     proper &= jnp.all(jnp.isfinite(border))
-    return BandedMarginals(mean, covariance, after, response, border, root, log_partition, proper, jitter)
+    log_partition = quadratic + log_volume
+    return BandedMarginals(mean, covariance, after, response, border, root, log_partition, proper, jitter, log_volume)
 
 
 def _forward(carry, step):

@@ -19,12 +19,13 @@ from .factor import factor
 
 
 class FunctionMoments(NamedTuple):
-    """Mean and variance of the functionals, and the log-expectation; NaN where the posterior is improper."""
+    """Mean and variance of the functionals, the log-expectation, and that at e = 0; NaN where it is improper."""
 
     mean: Float[Array, "*b n"]
     variance: Float[Array, "*b n"]
     log_expectation: Float[Array, "*b"]
     jitter: Float[Array, "*b"]
+    log_volume: Float[Array, "*b"]
 
 
 class _Positive(NamedTuple):
@@ -101,8 +102,8 @@ def function_space(
         return mean, variance, jnp.zeros_like(mean[..., 0])
 
     mean, variance, removed = jax.lax.cond(jnp.any(precision < 0), remove, keep, mean, variance)
-    value = 0.5 * jnp.sum(linear * mean, -1) - _half_log_det(chol) - removed
-    return FunctionMoments(mean, variance, value, jitter)
+    log_volume = -_half_log_det(chol) - removed
+    return FunctionMoments(mean, variance, 0.5 * jnp.sum(linear * mean, -1) + log_volume, jitter, log_volume)
 
 
 @jax.custom_jvp
@@ -136,7 +137,8 @@ def _function_space_jvp(primals, tangents):
     d_precision, d_linear = (zero if isinstance(t, SymbolicZero) else t for t in tangents[1:])
     d_mean = _matvec(c, d_linear - d_precision * mean)
     d_variance = -_matvec(c**2, d_precision)
-    d_value = jnp.sum(mean * d_linear - 0.5 * (mean**2 + variance) * d_precision, -1)
+    d_value = jnp.sum(mean * d_linear - 0.5 * mean**2 * d_precision, -1)
+    d_volume = -0.5 * jnp.sum(variance * d_precision, -1)
     moved = tangents[0]
     if not isinstance(moved, SymbolicZero):  # the leaves move without K: n^3 saved
         moved = 0.5 * (moved + _transposed(moved))
@@ -147,8 +149,8 @@ def _function_space_jvp(primals, tangents):
         d_variance += jnp.sum(half * gain, -1)
         d_value += 0.5 * jnp.sum(alpha * _matvec(moved, alpha), -1)
         # tr(Lambda (I - C Lambda) dK), since Lambda - Lambda C Lambda = (K + Lambda^-1)^-1
-        d_value -= 0.5 * jnp.sum(precision * jnp.diagonal(half, axis1=-2, axis2=-1), -1)
-    return out, FunctionMoments(d_mean, d_variance, d_value, jnp.zeros_like(out.jitter))
+        d_volume -= 0.5 * jnp.sum(precision * jnp.diagonal(half, axis1=-2, axis2=-1), -1)
+    return out, FunctionMoments(d_mean, d_variance, d_value + d_volume, jnp.zeros_like(out.jitter), d_volume)
 
 
 function_space.defjvp(_function_space_jvp, symbolic_zeros=True)

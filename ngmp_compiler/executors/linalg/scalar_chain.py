@@ -25,6 +25,7 @@ class ChainMarginals(NamedTuple):
     covariance: Float[Array, " T-1"]  # Cov(x_k, x_{k+1})
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
+    log_volume: Float[Array, ""]  # the log-integral at h = 0
 
 
 Links = tuple[Float[Array, " T-1"], Float[Array, " T-1"], Float[Array, " T-1"]]
@@ -83,8 +84,9 @@ def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Li
         positive &= jnp.all(jnp.isfinite(odd.centre) & (odd.inverse > 0))
     mean, variance, covariance = moments.mean[:length], moments.variance[:length], moments.covariance[: length - 1]
     logs = sum((jnp.sum(jnp.log(odd.inverse)) for odd in odds), logs)
-    log_partition = 0.5 * (sum(terms, term) + logs + length * LOG_2PI)
-    return ChainMarginals(mean, variance, covariance, log_partition, positive)
+    log_volume = 0.5 * (logs + length * LOG_2PI)
+    log_partition = 0.5 * sum(terms, term) + log_volume
+    return ChainMarginals(mean, variance, covariance, log_partition, positive, log_volume)
 
 
 class _Solved(NamedTuple):

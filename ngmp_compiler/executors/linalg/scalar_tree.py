@@ -110,6 +110,7 @@ class TreeMarginals(NamedTuple):
     covariance: Float[Array, " E"]
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
+    log_volume: Float[Array, ""]  # the log-integral at h = 0
 
 
 def tree_gaussian(
@@ -135,20 +136,21 @@ def tree_gaussian(
     p = jnp.concatenate([jnp.zeros((2, 1), dtype), ends, jnp.zeros((2, room), dtype)], axis=1)
     c = jnp.concatenate([jnp.zeros(1, dtype), coupling, jnp.zeros(room, dtype)])
     system = (u, h, p, c, jnp.zeros(order.edges, dtype))
-    log_partition, proper, solved = jnp.zeros((), dtype), jnp.asarray(True), []
+    log_volume, quadratic, proper, solved = jnp.zeros((), dtype), jnp.zeros((), dtype), jnp.asarray(True), []
     for stage in order.stages:
-        system, (part, ok, kept) = jax.lax.scan(_eliminate, system, stage)
-        log_partition, proper = log_partition + jnp.sum(part), proper & jnp.all(ok)
+        system, (part, volume, ok, kept) = jax.lax.scan(_eliminate, system, stage)
+        log_volume, quadratic, proper = log_volume + jnp.sum(volume), quadratic + jnp.sum(part), proper & jnp.all(ok)
         solved.append((stage, kept))
     found = (jnp.zeros(order.nodes + 1, dtype), jnp.zeros(order.nodes + 1, dtype), jnp.zeros(order.edges, dtype))
     for stage_and_kept in reversed(solved):
         found, _ = jax.lax.scan(_substitute, found, stage_and_kept, reverse=True)
     mean, variance, covariance = found
-    return TreeMarginals(mean[:-1], variance[:-1], covariance[1 : given + 1], log_partition, proper)
+    between = covariance[1 : given + 1]
+    return TreeMarginals(mean[:-1], variance[:-1], between, log_volume + quadratic, proper, log_volume)
 
 
 def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
-    """One round: the system without its nodes, their share of the log-integral, and what back-substitution needs."""
+    """One round: the system without its nodes, their two shares of the log-integral, and what substitution needs."""
     u, h, p, c, d = system
     here = [jnp.where(r.first[i], p[0][r.edge[i]], p[1][r.edge[i]]) for i in (0, 1)]
     there = [jnp.where(r.first[i], p[1][r.edge[i]], p[0][r.edge[i]]) for i in (0, 1)]
@@ -156,7 +158,8 @@ def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
     v, g = u[r.node], h[r.node]
     s = v + here[0] + here[1]
     real = r.node < u.shape[0] - 1
-    part = 0.5 * jnp.sum(jnp.where(real, g**2 / s - jnp.log(s) + _LOG_2PI, 0.0))
+    part = 0.5 * jnp.sum(jnp.where(real, g**2 / s, 0.0))
+    volume = 0.5 * jnp.sum(jnp.where(real, _LOG_2PI - jnp.log(s), 0.0))
     ok = jnp.all(s > 0) & jnp.all(jnp.isfinite(g))
     sent = [(there[i] * (v + here[1 - i]) + det[i]) / s for i in (0, 1)]
     leaf = r.fill == 0
@@ -169,7 +172,7 @@ def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
     # What is missing has been written to as well.
     u, h, p = u.at[-1].set(1.0), h.at[-1].set(0.0), p.at[:, 0].set(0.0)
     c, d = c.at[0].set(0.0), d.at[0].set(0.0)
-    return (u, h, p, c, d), (part, ok, (s, g, link[0], link[1]))
+    return (u, h, p, c, d), (part, volume, ok, (s, g, link[0], link[1]))
 
 
 def _substitute(found: tuple, given: tuple) -> tuple[tuple, None]:

@@ -25,6 +25,7 @@ class VectorChainMarginals(NamedTuple):
     cross: Float[Array, "T-1 d d"]  # Cov(x_k, x_{k+1}): row = x_k, column = x_{k+1}
     log_partition: Float[Array, ""]
     proper: Bool[Array, ""]
+    log_volume: Float[Array, ""]  # the log-integral at h = 0
 
 
 def vector_chain(
@@ -56,10 +57,10 @@ def vector_chain(
     """
     length, size = linear.shape
     mean, covariance, cross, pivots, terms = _sweep(symmetrise(unary), linear, link, A, B)
-    log_partition = 0.5 * terms - 0.5 * jnp.sum(jnp.log(pivots)) + 0.5 * length * size * LOG_2PI
+    log_volume = 0.5 * length * size * LOG_2PI - 0.5 * jnp.sum(jnp.log(pivots))
     fine = jnp.all(jnp.isfinite(mean), -1) & jnp.all(jnp.isfinite(covariance), (-1, -2))
-    proper = jnp.all(fine) & jnp.all(pivots > 0) & jnp.isfinite(log_partition)
-    return VectorChainMarginals(mean, covariance, cross, log_partition, proper)
+    proper = jnp.all(fine) & jnp.all(pivots > 0) & jnp.isfinite(log_volume)
+    return VectorChainMarginals(mean, covariance, cross, 0.5 * terms + log_volume, proper, log_volume)
 
 
 class _Link(NamedTuple):
