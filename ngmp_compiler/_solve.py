@@ -117,7 +117,7 @@ class Solver:
         whole = jax.tree.map(lambda s, g: jnp.all(s == -g), step, gradient)
         moves = moves._replace(next=moves.next.at[block].set(functools.reduce(jnp.logical_and, jax.tree.leaves(whole))))
         zeros = jax.tree.map(jnp.zeros_like, state.leaves)
-        shares, watch = self._watched(state, block, moved, rows)
+        shares, watch = self._watched(state, block, moved, rows, borrowed)
         accepted = State(
             trial, {**zeros, **step}, _put(state.memory, block, memory), places, moves, state.sweeps,
             jnp.zeros_like(state.shrinks), shares, watch, state.rung, self._count(borrowed, state),
@@ -133,26 +133,34 @@ class Solver:
                         state.shares, state.watch, state.rung, state.borrowed)  # fmt: skip
         return jax.tree.map(lambda a, b: jnp.where(usable, a, b), accepted, refused)
 
-    def _watched(self, state: State, block: int, moved: Array, rows: dict[str, Array]) -> tuple[Shares, Watch]:
+    def _watched(
+        self, state: State, block: int, moved: Array, rows: dict[str, Array], borrowed: dict[str, Array]
+    ) -> tuple[Shares, Watch]:
         """Once a window of sweeps is over in which the moves have not got smaller, the shares of the factors that move
-        most are lowered."""
+        most are lowered, and those of factors without a message are none from then on."""
         if not state.shares:
             return state.shares, state.watch
         now = jnp.maximum(state.watch.now, moved)
         over = (block == len(self.blocks) - 1) & (state.sweeps > 0) & (state.sweeps % _WINDOW == 0)
         stalls = over & (now > _STALLED * state.watch.before) & (state.sweeps >= 2 * _WINDOW)
-        restless = {key: r > jnp.maximum(0.03 * now, 100 * self.tol) ** 2 for key, r in rows.items()}
+        restless = {key: r > jnp.maximum(0.5 * moved, 100 * self.tol) ** 2 for key, r in rows.items()}
         watch = Watch(jnp.where(over, 0.0, now), jnp.where(over, now, state.watch.before))
-        return self._lowered(state.shares, restless, stalls), watch
+        # A factor whose message comes and goes, with its cavity, makes the others move for ever: those first.
+        gone = self._lowered(state.shares, borrowed, stalls, 0.0)
+        same = jnp.all(jnp.stack([jnp.all(gone[name] == share) for name, share in state.shares.items()]))
+        return self._lowered(gone, restless, stalls & same, 0.5), watch
 
-    def _lowered(self, shares: Shares, rows: dict[str, Array], when: Array) -> Shares:
-        """The shares of the given rows, by leaf, halved; a small one is none."""
+    def _lowered(self, shares: Shares, rows: dict[str, Array], when: Array, factor: float) -> Shares:
+        """The shares of the given rows, by leaf, times a factor; a small one is none."""
         out = dict(shares)
         for group in self.map.projected:
             if group.name in out:
                 share = out[group.name]
-                chosen = functools.reduce(jnp.logical_or, [rows[group.key(j)] for j in range(len(group.edges))])
-                lower = jnp.where(share > 0.1, 0.5 * share, 0.0)
+                keys = [group.key(j) for j in range(len(group.edges)) if group.key(j) in rows]
+                if not keys:
+                    continue
+                chosen = functools.reduce(jnp.logical_or, [rows[key] for key in keys])
+                lower = jnp.where(share > 0.1, factor * share, 0.0)
                 out[group.name] = jnp.where(when & chosen, lower, share)
         return out
 
