@@ -181,10 +181,11 @@ def _settled(factor: AbstractProjected, once: AbstractFamily, marginals: Familie
 
     The fixed points are the same, and so are their derivatives: those of `once` stand for both.
     """
-    if len(marginals) > 1:
+    if len(marginals) != 1 or len(exact) != 1:
         return once
-    proper = exact[0].is_proper()
-    eta = factor.settle(marginals[0], select(proper, exact[0], marginals[0]))
+    marginal, cavity = marginals[0], exact[0]
+    proper = cavity.is_proper()
+    eta = factor.settle(marginal, select(proper, cavity, marginal))
     if eta is None:
         return once
     return jax.lax.stop_gradient(select(proper, eta, once)) + (once - jax.lax.stop_gradient(once))

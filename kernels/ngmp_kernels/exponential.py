@@ -40,4 +40,4 @@ def settle(k: ArrayLike, log_c: ArrayLike, marginal: Gaussian, cavity: Gaussian)
     rho = w / variance
     # log rho - v/2 rather than m_c + V (k - rho), which loses the digits of a sharp message.
     m = jnp.log(rho) - log_c - 0.5 * variance / (1.0 + w)
-    return Gaussian(k + (m - 1.0) * rho, -0.5 * rho)
+    return Gaussian(jnp.asarray(k) + (m - 1.0) * rho, -0.5 * rho)
