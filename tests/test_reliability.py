@@ -47,7 +47,7 @@ def test_a_problem_is_its_seed(campaign):
         assert a.dtype.kind != "f" or (a == a.astype(np.float32)).all()
 
 
-@pytest.mark.parametrize("name", ["Bernoulli plate", "mean, precision", "conjugate pairs"])
+@pytest.mark.parametrize("name", ["Bernoulli plate", "Poisson plate", "conjugate pairs"])
 def test_a_small_campaign(campaign, name):
     rows = campaign.study(name, list(range(10)), eager=1)
     sums = campaign.totals(rows)
