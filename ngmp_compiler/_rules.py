@@ -140,7 +140,8 @@ class NGMP(AbstractRule):
             exact = left_out(marginals, leaves, 1.0, rests)
             exists = factor.message_exists(j, marginals[j], exact)
             found = tuple(select(exists, c, q) for c, q in zip(exact, marginals, strict=True))
-            return factor.project(j, marginals[j], found, self.projection), exists
+            once = factor.project(j, marginals[j], found, self.projection)
+            return _settled(factor, once, marginals, exact), exists
         found, proper = cavities(marginals, leaves, p, rests)
         message = factor.fractional_message(j, found, p, Quadrature())
         return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
@@ -173,6 +174,21 @@ class NGMP(AbstractRule):
         # Several interfaces see each other's cavities, which move with the leaves; and a rule of a few points is not
         # accurate enough for its projection to be the gradient of its expectation.
         return len(factor.interfaces) == 1 and isinstance(self.projection, Quadrature)
+
+
+def _settled(factor: AbstractProjected, once: AbstractFamily, marginals: Families, exact: Families) -> AbstractFamily:
+    """One projection, `once`; or what it comes to on the edge of a unary factor that knows it, the cavity held fixed.
+
+    The fixed points are the same, and so are their derivatives: those of `once` stand for both.
+    """
+    if len(marginals) != 1 or len(exact) != 1:
+        return once
+    marginal, cavity = marginals[0], exact[0]
+    proper = cavity.is_proper()
+    eta = factor.settle(marginal, select(proper, cavity, marginal))
+    if eta is None:
+        return once
+    return jax.lax.stop_gradient(select(proper, eta, once)) + (once - jax.lax.stop_gradient(once))
 
 
 def power_of(power: Any, factor: AbstractProjected, j: int) -> float:
@@ -275,8 +291,8 @@ class AbstractVMP(AbstractRule):
     projection: eqx.AbstractVar[Any]
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        del leaves
-        eta = _mean_field_target(self.projection, factor, j, marginals)
+        once = _mean_field_target(self.projection, factor, j, marginals)
+        eta = _settled(factor, once, marginals, left_out(marginals, leaves))
         return eta, jnp.ones(marginals[j].batch_shape, bool)
 
     def message(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> LogMessage:

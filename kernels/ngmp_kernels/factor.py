@@ -156,6 +156,18 @@ class AbstractProjected(AbstractFactor):
         """`eta*_j = grad_mu E_q[l_j] = F^{-1} Cov_q[T, l_j]` at the receiving marginal `q`: the NGMP target."""
         return tangent_projection(marginal, self.log_message(j, cavities), rule)
 
+    def settle(self, marginal: AbstractFamily, cavity: AbstractFamily) -> AbstractFamily | None:
+        """Of a factor of one interface: the message `eta` with `eta = project(cavity + eta)`, the cavity held fixed.
+
+        None where that has no closed form or would cost more than it is worth: then one projection is taken a sweep.
+
+        Args:
+            marginal: where to start from.
+            cavity: a proper one.
+        """
+        del marginal, cavity
+        return None
+
     def expected_log_message(
         self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule
     ) -> Float[Array, " n"]:

@@ -27,6 +27,7 @@ from .distribution import (
     reciprocal,
     register,
 )
+from .exponential import settle
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
 from .families import Gamma, Gaussian
 from .inverse_gamma import NoiseVariance, NormalVariance
@@ -136,6 +137,9 @@ class NormalLogPrecision(AbstractProjected):
         m = marginal.mean
         rho = self._rho(m + 0.5 * marginal.variance)
         return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
+
+    def settle(self, marginal: Gaussian, cavity: Gaussian) -> Gaussian:
+        return settle(0.5, safe_log(0.5 * jnp.asarray(self.out - self.mean) ** 2), marginal, cavity)
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
         del j, cavities, rule

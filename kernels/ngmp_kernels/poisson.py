@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, EXP_GAUSSIAN, GAMMA, Distribution, Lowered, Signature, as_float, register
+from .exponential import settle
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
 from .families import Gamma, Gaussian
 from .families._special import gammaln
@@ -38,6 +39,9 @@ class PoissonLog(AbstractProjected):
         m = marginal.mean
         rho = safe_exp(m + 0.5 * marginal.variance)
         return Gaussian(self.counts + (m - 1.0) * rho, -0.5 * rho)
+
+    def settle(self, marginal: Gaussian, cavity: Gaussian) -> Gaussian:
+        return settle(self.counts, 0.0, marginal, cavity)
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
         """About log y, where `y z`, `e^z` and `log y!` are large and nearly cancel: with `u = m - log y`,

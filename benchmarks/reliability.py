@@ -1,0 +1,247 @@
+"""Can `converged` be trusted, and is it True? `python benchmarks/reliability.py [--quick] [--only NAME [--seed K]]`
+
+Thousands of random problems of the templates in `reliability_models.py`: one in five is an extreme corner. Each
+template is one `jit(vmap(...))` over its problems, in float64 and again in float32, with the default options; the
+reference is a run in float64 at tol 1e-12 on the very same numbers. A few problems are run again by an eager call.
+
+What is counted, for every problem and precision:
+
+- bad: a marginal that is improper or not finite, or a free energy or residual that is NaN. The bar is none.
+- converged. The bar is 99.5 % of all. Priors are proper and likelihoods bounded, so every posterior is proper: no
+  problem is left out as degenerate.
+- error: of a converged run, the largest distance of a location from the reference, in scales of the reference (means in
+  standard deviations, see `AbstractFamily.location_scale`), and of a squared scale, as a ratio. The bars are 1e-4 and
+  1e-3 in float64, 1e-2 and 3e-2 in float32. A location that lies many scales from zero cannot be written down any
+  better than to rounding: 16 units of the last place of it (of the largest entry of a vector, whose entries are found
+  from each other) are forgiven, and how often that mattered is counted.
+- another fixed point: the run is farther than that, but the reference, started at the leaves of the run, agrees with it
+  to the same bars. More than that is wrong. The bar is none.
+- unreferenced: the reference itself has converged neither in 500 sweeps, nor, from there, in 20,000 more to 1e-10
+  (where many standard deviations of one edge are one rounding unit of another, 1e-12 is out of reach); the run cannot
+  be judged.
+"""
+
+import argparse
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+
+jax.config.update("jax_enable_x64", True)
+
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+from reliability_draws import Draw, Template, rounded  # noqa: E402
+from reliability_models import TEMPLATES  # noqa: E402
+from report import save, table  # noqa: E402
+
+import ngmp_compiler as ngmp  # noqa: E402
+
+BARS = {np.float64: (1e-4, 1e-3), np.float32: (1e-2, 3e-2)}
+CHUNK = 16  # lanes of a run that is started at given leaves
+QUICK = ("Poisson plate", "Bernoulli regression", "volatility chain", "mean, precision", "conjugate pairs", "HMM")
+HEADER = ["template", "dtype", "problems", "converged %", "sweeps", "bad", "wrong", "other fixed points",
+          "unreferenced", "error, sd", "error, variance", "forgiven", "seconds"]  # fmt: skip
+
+
+class Found(NamedTuple):
+    """What a run of many lanes found, in numpy: locations, squared scales and sizes by name, flags, and the states."""
+
+    places: dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]
+    good: np.ndarray
+    converged: np.ndarray
+    sweeps: np.ndarray
+    state: Any
+
+
+def problems(template: Template, seeds: list[int]) -> dict[str, Any]:
+    """The inputs of the problems of these seeds, stacked."""
+    each = [rounded(template.draw(Draw(seed))) for seed in seeds]
+    return jax.tree.map(lambda *x: np.stack(x), *each)
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """Floating arrays in another precision."""
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
+
+
+def call(program: ngmp.Program, inputs: dict[str, Any], init: Any = None) -> ngmp.Posterior:
+    """One run; a template that carries has its priors in the carry."""
+    if program.carried:
+        return program.update(program.start(**inputs), inputs)[1]
+    return program(**inputs, init=init)
+
+
+def summary(post: ngmp.Posterior) -> tuple[Any, ...]:
+    """What is kept of a posterior, under `vmap`."""
+    good = ~jnp.isnan(post.free_energy) & ~jnp.isnan(post.residual)
+    for q in post.marginals.values():
+        good &= jnp.all(q.is_proper())
+        for x in q.location_scale():
+            good &= jnp.all(jnp.isfinite(x))
+    places = {}
+    for name, q in post.marginals.items():
+        location, square = q.location_scale()
+        places[name] = location, square, jnp.max(jnp.abs(location), tuple(range(-q.event_ndim, 0)), keepdims=True)
+    return places, good, post.converged, post.sweeps, post.state
+
+
+def lanes(program: ngmp.Program) -> Any:
+    """All problems in one compiled program."""
+    return jax.jit(jax.vmap(lambda x: summary(call(program, x))))
+
+
+def found(result: tuple[Any, ...]) -> Found:
+    return Found(*jax.tree.map(np.asarray, jax.block_until_ready(result)))
+
+
+def distance(a: Found, b: Found, eps: float) -> np.ndarray:
+    """Errors (lanes, 3) of a from b: of locations in scales, less what rounding forgives, of squared scales; raw."""
+    out = []
+    for name, (location, square, size) in b.places.items():
+        own, own_square, _ = (np.asarray(x, np.float64) for x in a.places[name])
+        with np.errstate(all="ignore"):
+            gap = np.abs(own - location)
+            scale = np.sqrt(square)
+            less = np.maximum(gap - 16 * eps * size, 0.0) / scale
+            each = [less, np.abs(own_square / square - 1.0), gap / scale]
+        out.append(np.stack([np.nan_to_num(x, nan=np.inf).reshape(len(x), -1).max(1) for x in each], 1))
+    return np.max(out, axis=0)
+
+
+class Judge:
+    """The reference of one template."""
+
+    def __init__(self, template: Template, inputs: dict[str, Any]):
+        self.inputs = inputs
+        options = {**template.options, "tol": 1e-12}
+        self.cold = found(lanes(ngmp.compile(template.model, **options, max_sweeps=500))(inputs))
+        self.program = ngmp.compile(template.model, **{**options, "tol": 1e-10}, max_sweeps=20000)
+        self._warm = jax.jit(jax.vmap(lambda x, state: summary(call(self.program, x, state))))
+        rows = np.flatnonzero(~self.cold.converged)
+        if len(rows) and not self.program.carried:  # slow ones go on from where they are
+            self._replace(rows, self.warm(rows, self.cold.state))
+
+    def warm(self, rows: np.ndarray, state: Any) -> Found:
+        """The reference of some problems, started at the leaves of a run of all."""
+        parts = []
+        for start in range(0, len(rows), CHUNK):
+            index = np.resize(rows[start : start + CHUNK], CHUNK)
+            pick = jax.tree.map(lambda x, index=index: x[index], (self.inputs, cast(state, np.float64)))
+            parts.append(found(self._warm(*pick)))
+        return jax.tree.map(lambda *x: np.concatenate(x)[: len(rows)], *parts)
+
+    def _replace(self, rows: np.ndarray, warm: Found) -> None:
+        def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+            old = old.copy()
+            old[rows] = new
+            return old
+
+        self.cold = jax.tree.map(put, self.cold, warm)
+
+
+def judge(name: str, dtype: Any, run: Found, judge: Judge, seeds: np.ndarray, seconds: float) -> dict[str, Any]:
+    """The row of one template in one precision, with the seeds of everything that went wrong."""
+    bars, eps = BARS[dtype], float(np.finfo(dtype).eps)
+    known = run.converged & run.good & judge.cold.converged
+    errors = distance(run, judge.cold, eps)
+    far = known & (errors[:, :2] > np.array(bars)).any(1)
+    other = np.zeros_like(far)
+    rows = np.flatnonzero(far | (run.converged & run.good & ~judge.cold.converged))
+    if len(rows) and not judge.program.carried:
+        again = judge.warm(rows, run.state)
+        near = jax.tree.map(lambda x: x[rows], run)
+        gaps = distance(near, again, eps)
+        other[rows] = again.converged & (gaps[:, :2] <= np.array(bars)).all(1)
+    wrong = far & ~other
+    near = known & ~far
+    lists = {"bad": ~run.good, "not converged": ~run.converged & run.good, "wrong": wrong, "other": other,
+             "unreferenced": run.converged & ~judge.cold.converged & ~other}  # fmt: skip
+    worst = errors[near].max(0) if near.any() else np.zeros(3)
+    return {
+        "template": name, "dtype": np.dtype(dtype).name, "problems": len(seeds),
+        "converged": int(run.converged.sum()), "sweeps": float(np.median(run.sweeps)), "error": float(worst[0]),
+        "variance error": float(worst[1]), "forgiven": int((near & (errors[:, 2] > bars[0])).sum()),
+        "seconds": seconds, "seeds": {k: seeds[rows].tolist() for k, rows in lists.items()},
+    }  # fmt: skip
+
+
+def alone(program: ngmp.Program, inputs: dict[str, Any], run: Found, count: int) -> int:
+    """How many of the first problems an eager call answers otherwise than a lane that has converged.
+
+    Where the lane has not, an eager call goes on with other solvers, and may.
+    """
+    differ = 0
+    for k in range(count):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ngmp.ConvergenceWarning)
+            post = call(program, jax.tree.map(lambda x, k=k: x[k], inputs))
+        one = jax.tree.map(lambda x: np.asarray(x)[None], Found(*summary(post)))
+        lane = jax.tree.map(lambda x, k=k: x[k : k + 1], run)
+        far = distance(one, lane, float(np.finfo(np.float64).eps))[0, :2] > 1e-5
+        differ += int(lane.converged[0] and (far.any() or not one.converged[0]))
+    return differ
+
+
+def study(name: str, seeds: list[int], eager: int = 0) -> list[dict[str, Any]]:
+    """Both precisions of one template."""
+    template = TEMPLATES[name]
+    inputs, rows, runs = problems(template, seeds), [], {}
+    for dtype in BARS:
+        program, start = ngmp.compile(template.model, **template.options), time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="the whole model is computed in float32")
+            runs[dtype] = found(lanes(program)(cast(inputs, dtype))), time.perf_counter() - start
+        if dtype is np.float64:
+            differ = alone(program, inputs, runs[dtype][0], eager)
+    reference = Judge(template, inputs)
+    for dtype, (run, seconds) in runs.items():
+        rows.append(judge(name, dtype, run, reference, np.asarray(seeds), seconds))
+    rows[0]["eager differs"] = differ
+    return rows
+
+
+def line(row: dict[str, Any]) -> list[Any]:
+    count = {k: len(v) for k, v in row["seeds"].items()}
+    return [row["template"], row["dtype"], row["problems"], 100.0 * row["converged"] / row["problems"], row["sweeps"],
+            count["bad"], count["wrong"], count["other"], count["unreferenced"], row["error"], row["variance error"],
+            row["forgiven"], row["seconds"]]  # fmt: skip
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sums over all rows, and whether they pass."""
+    sums: dict[str, Any] = {k: sum(len(r["seeds"][k]) for r in rows) for k in rows[0]["seeds"]}
+    sums["problems"] = sum(r["problems"] for r in rows)
+    sums["eager differs"] = sum(r.get("eager differs", 0) for r in rows)
+    share = sum(r["converged"] for r in rows) / sums["problems"]
+    bars = {"bad": sums["bad"] == 0, "converged": share >= 0.995, "wrong": sums["wrong"] == 0,
+            "eager": sums["eager differs"] == 0}  # fmt: skip
+    return {**sums, "converged": share, "pass": bars}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="six templates of 40 problems")
+    parser.add_argument("--only", nargs="*", help="names of templates")
+    parser.add_argument("--seed", type=int, nargs="*", help="only these problems of each")
+    parser.add_argument("--problems", type=int, default=360)
+    options = parser.parse_args()
+    names = options.only or (QUICK if options.quick else TEMPLATES)
+    count = min(options.problems, 40) if options.quick else options.problems
+    rows = []
+    for name in names:
+        rows += study(name, options.seed or list(range(count)), eager=2)
+        for row in rows[-2:]:
+            print(*(f"{x:.3g}" if isinstance(x, float) else x for x in line(row)), sep=" | ", flush=True)
+            print("   ", {k: v[:12] for k, v in row["seeds"].items() if v}, flush=True)
+        jax.clear_caches()
+    print(table("Reliability", HEADER, [line(r) for r in rows]))
+    sums = totals(rows)
+    print(sums, "PASS" if all(sums["pass"].values()) else "FAIL")
+    if not (options.only or options.quick):
+        print("saved", save("reliability", {"totals": sums, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
