@@ -224,11 +224,14 @@ def test_an_improper_cavity_gives_the_message_of_mean_field_and_nothing_is_clipp
     np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], expected, rtol=1e-9, atol=1e-12)
     assert int(after.borrowed) == 1
     assert target["y.r"].precision[1] > 0.01
-    # Toward s the cavities are those of the residuals, which are proper: targets as ever.
+    # Toward s the cavities are those of the residuals, which are proper: targets as ever. Of the step toward them a row
+    # takes the part that leaves a quarter of the precision of s.
     mean, variance = (0.3 - 0.2) / 0.2, 1 / 0.2
     for i in range(2):
-        expected = _toward_s(y[i], 4.0, mean, variance)
-        np.testing.assert_allclose(np.stack(target["y.s"].natural)[:, i], expected, rtol=2e-3, atol=1e-4)
+        whole = np.array(_toward_s(y[i], 4.0, mean, variance)) - np.stack(leaves["y.s"].natural)[:, i]
+        lost = 2 * whole[1]
+        part = min(1.0, 0.75 * 0.2 / lost) if lost > 0 else 1.0
+        np.testing.assert_allclose(np.stack(after.step["y.s"].natural)[:, i], part * whole, rtol=2e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", [-3.0, -1e-9, 1e-9, 2.0])
