@@ -35,7 +35,7 @@ class Moves(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Whether a run gets anywhere: the largest moves in the present window of sweeps and in the one before."""
+    """Whether a run gets anywhere: the smallest moves in the present window of sweeps and in the one before."""
 
     now: Float[Array, ""]
     before: Float[Array, ""]

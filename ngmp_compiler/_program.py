@@ -123,6 +123,8 @@ class Program:
 
             marginals[key] = jax.tree.map(shaped, whole)
         energy = map.free_energy(state.leaves, result, state.shares)
+        if map.projected:
+            energy = jnp.where(compiled.solver.lost(state), jnp.inf, energy)
         neighbours = runs({name: plan.names[name] for name in marginals if name in plan.names}, result.neighbours)
         return Posterior(
             marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,

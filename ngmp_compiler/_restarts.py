@@ -62,8 +62,8 @@ def restarts(program: Program, key: PRNGKeyArray, starts: int, /, *, spread: flo
         raise ValueError(f"starts={starts}: there must be at least one run")
     static, dynamic = program._split((), inputs)
     found = program._jitted(_run, static, dynamic, program, starts)(dynamic, key, spread)
-    program._checked(static, dynamic, found.best)
-    return found
+    best = program._checked(static, dynamic, program._climb(static, dynamic, found.best))
+    return Restarts(best, found.free_energies, found.converged)
 
 
 def _run(static: Static, program: Program, starts: int, dynamic: list[Any], key: PRNGKeyArray, spread: Any) -> Restarts:

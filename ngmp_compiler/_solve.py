@@ -36,7 +36,7 @@ _SHRINK = 0.25
 _MAX_SHRINKS = 30
 _MANY_SHRINKS = 4  # a run that ends in the midst of so many was stopped by them, not by the number of sweeps
 _WINDOW = 20  # sweeps after which it is asked whether they have got anywhere
-_STALLED = 0.9  # of the largest move in the window before: above it, a window has got nowhere
+_STALLED = 0.9  # of the smallest move in the window before: above it, a window has got nowhere
 _LEAP = 10.0  # standard deviations that a marginal may move in a sweep, unless it has done so before
 
 
@@ -84,7 +84,7 @@ class Solver:
         no = jnp.zeros(blocks, bool)
         moves = Moves(jnp.full(blocks, jnp.inf, dtype), no, no, no, jnp.ones(blocks, dtype))
         zeros = jax.tree.map(jnp.zeros_like, leaves)
-        watch = Watch(jnp.zeros((), dtype), jnp.asarray(jnp.inf, dtype))
+        watch = Watch(jnp.asarray(jnp.inf, dtype), jnp.asarray(jnp.inf, dtype))
         none, shares = jnp.asarray(0), self.map.whole_shares()
         return State(leaves, zeros, (*damped, last), places_of(zeros), moves, none, none, shares, watch, none, none)
 
@@ -107,7 +107,7 @@ class Solver:
         moved = largest(rows).astype(state.moves.distance.dtype)
         moved = jnp.where((state.sweeps == 0) & (block == 0), jnp.inf, moved)  # nothing was tried before
         last = state.moves.distance[before]
-        leaps = (moved > _LEAP) & (moved > 3.0 * last) & (state.shrinks < _MANY_SHRINKS)
+        leaps = (moved > _LEAP) & (moved > 1.5 * last) & (state.shrinks < _MANY_SHRINKS)
         usable = result.proper & ~jnp.isnan(moved) & ~leaps
         for flags in fine.values():
             usable &= jnp.all(flags)
@@ -140,11 +140,11 @@ class Solver:
         most are lowered, and those of factors without a message are none from then on."""
         if not state.shares:
             return state.shares, state.watch
-        now = jnp.maximum(state.watch.now, moved)
+        now = jnp.minimum(state.watch.now, moved)
         over = (block == len(self.blocks) - 1) & (state.sweeps > 0) & (state.sweeps % _WINDOW == 0)
         stalls = over & (now > _STALLED * state.watch.before) & (state.sweeps >= 2 * _WINDOW)
         restless = {key: r > jnp.maximum(0.5 * moved, 100 * self.tol) ** 2 for key, r in rows.items()}
-        watch = Watch(jnp.where(over, 0.0, now), jnp.where(over, now, state.watch.before))
+        watch = Watch(jnp.where(over, jnp.inf, now), jnp.where(over, now, state.watch.before))
         # A factor whose message comes and goes, with its cavity, makes the others move for ever: those first.
         gone = self._lowered(state.shares, borrowed, stalls, 0.0)
         same = jnp.all(jnp.stack([jnp.all(gone[name] == share) for name, share in state.shares.items()]))
@@ -198,6 +198,10 @@ class Solver:
         moves = state.moves._replace(distance=jnp.where(fine, 0.0, state.moves.distance), whole=fine[None])
         state = eqx.tree_at(lambda s: (s.moves, s.sweeps), state, (moves, jnp.asarray(1)))
         return state, jnp.where(fine, CONVERGED, RUNNING)
+
+    def lost(self, state: State) -> Bool[Array, ""]:
+        """Whether a run has ended with marginals that still leap: its free energy says nothing of the model."""
+        return ~self._converged(state) & (state.residual > _LEAP)
 
     def status(self, state: State) -> Int[Array, ""]:
         """Why a run stopped: a key of `REASONS`."""
