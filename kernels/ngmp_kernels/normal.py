@@ -139,7 +139,11 @@ class NormalLogPrecision(AbstractProjected):
         return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
 
     def settle(self, marginal: Gaussian, cavity: Gaussian) -> Gaussian:
-        return settle(0.5, safe_log(0.5 * jnp.asarray(self.out - self.mean) ** 2), marginal, cavity)
+        square = jnp.asarray(self.out - self.mean) ** 2
+        found = settle(0.5, safe_log(0.5 * square), marginal, cavity)
+        # A residual of zero has no wall at all, however far s rises: the message is s/2.
+        wall = square > jnp.finfo(square.dtype).tiny
+        return Gaussian(jnp.where(wall, found.eta1, 0.5), jnp.where(wall, found.eta2, 0.0))
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
         del j, cavities, rule

@@ -60,3 +60,16 @@ def test_counts_under_vague_priors_converge_to_the_solution():
     tol = 1e-6 if jax.config.jax_enable_x64 else 1e-3
     np.testing.assert_allclose(post["f"].mean, m, rtol=tol, atol=tol)
     np.testing.assert_allclose(post["f"].variance, v, rtol=10 * tol)
+
+
+@pytest.mark.core32
+def test_a_residual_of_zero_has_no_wall(x64):
+    """`l(s) = s/2` is in the family: under N(0, 10^4) twenty of them move the mean to 10^5, and nothing stops it."""
+
+    def model(y):
+        ngmp.sample("y", Normal(0.0, precision=exp(ngmp.sample("s", Normal(0.0, variance=1e4)))), obs=y)
+
+    post = ngmp.compile(model)(y=jnp.zeros(20))
+    assert post.converged
+    np.testing.assert_allclose(post["s"].mean, 1e5, rtol=1e-9 if x64 else 1e-5)
+    np.testing.assert_allclose(post["s"].variance, 1e4, rtol=1e-9 if x64 else 1e-5)
