@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, Float
 
+from ngmp_kernels.cholesky import whiten_rows
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from .._expressions import Plane
@@ -191,7 +191,7 @@ class JointGaussian(GaussianExecutor):
         if k:
             split = jnp.split(response, [line])
             split = [x.reshape(lanes, -1, k) for x in split]
-            white = [triangular_solve(found.chol, x, left_side=False, lower=True, transpose_a=True) for x in split]
+            white = [whiten_rows(found.chol, x) for x in split]
             response = jnp.concatenate([x.reshape(-1, k) for x in white])
         mean = jnp.concatenate([found.mean.reshape(-1), found.border.reshape(-1)])
         functionals = {}
