@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.cholesky import inverse_factor, unwhiten, whiten, whiten_rows
+from ngmp_kernels.cholesky import WRITTEN_OUT, inverse_factor, unwhiten, whiten, whiten_rows
 from ngmp_kernels.families import MvGaussian
 
 from .._index import IndexMap
@@ -27,7 +27,6 @@ from .linalg import add_jitter, factor, function_space
 
 LOG_2PI = math.log(2 * math.pi)
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost
-WRITTEN_OUT = 8  # up to this many features, triangular solves of many rows are written out
 
 
 class Term(NamedTuple):
@@ -175,6 +174,8 @@ class Vectors:
         weight, function = self._costs(sweeps)
         wanted = function < weight if space is None else space == "function"
         self.in_function_space = anchored and bool(self.rows.blocks) and wanted
+        largest = max((b.rows.shape[1] for b in self.rows.blocks), default=0) if self.in_function_space else d
+        self.alone = largest > WRITTEN_OUT  # as in `GaussianExecutor`: 64 lanes of 64 weights take 0.7 of the time
         self._explain(weight, function, anchored)
         self.why += f", {space} space as asked with executors=" if space else ""
 

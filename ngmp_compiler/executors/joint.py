@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ngmp_kernels.cholesky import whiten_rows
+from ngmp_kernels.cholesky import WRITTEN_OUT, whiten_rows
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from .._expressions import Plane
@@ -140,7 +140,7 @@ class JointGaussian(GaussianExecutor):
         for plane, positions in members.items():
             used[(layout.start[plane][positions][:, None] + np.arange(_size(plane))).reshape(-1)] = True
         self.unused = np.flatnonzero(~used)
-        self.why = why
+        self.why, self.alone = why, max(layout.size, layout.border) > WRITTEN_OUT
         border = f" + {layout.blocks} x {layout.size}^2 x {layout.border}" * bool(layout.border)
         one = f"{layout.size}^3" if layout.blocks == 1 else f"{layout.blocks} x {layout.size}^3"
         self.cost = f"O({one}{border})" if layout.lanes == 1 else f"O({layout.lanes} x ({one}{border}))"

@@ -8,7 +8,7 @@ order `FUSED`, so that XLA fuses both.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ngmp_kernels.cholesky import cholesky, unwhiten, whiten
+from ngmp_kernels.cholesky import cholesky, inverse_factor
 
 FUSED = 12
 WRITTEN_OUT = 8  # the order up to which an elimination written out beats LAPACK
@@ -98,5 +98,9 @@ def _solve_two(matrix: Float[Array, "*b k k"], right: Float[Array, "*b k c"]) ->
 
 
 def _by_cholesky(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
+    if matrix.ndim > 2:  # a chain's two ends: written one after the other, without a loop
+        solved, pivots = zip(*map(_by_cholesky, matrix, right), strict=True)
+        return jnp.stack(solved), jnp.stack(pivots)
     factor = cholesky(matrix)
-    return unwhiten(factor, whiten(factor, right)), jnp.diagonal(factor, axis1=-2, axis2=-1) ** 2
+    root = inverse_factor(factor)  # there are more columns than rows
+    return root.T @ (root @ right), jnp.diagonal(factor) ** 2
