@@ -43,6 +43,36 @@ def test_fits_and_their_derivatives_are_those_of_single_runs(space):
             np.testing.assert_allclose(a[i], b, rtol=1e-10, atol=1e-10)
 
 
+def calls(jaxpr):
+    """Shapes of what goes to LAPACK in a program: its name and those of its operands."""
+    for e in jaxpr.eqns:
+        if e.primitive.name in ("cholesky", "triangular_solve", "lu", "eigh"):
+            yield e.primitive.name, [v.aval.shape for v in e.invars]
+        for x in (x for v in e.params.values() for x in (v if isinstance(v, tuple | list) else (v,))):
+            if hasattr(getattr(x, "jaxpr", x), "eqns"):
+                yield from calls(getattr(x, "jaxpr", x))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_lapack_is_called_for_one_matrix_at_a_time_and_below_the_sizes_that_it_shares_among_threads(
+    devices, monkeypatch
+):
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    program = ngmp.compile(ngmp_models.heteroscedastic)
+
+    def predicted(phi, psi, y):
+        post = program(phi=phi, psi=psi, y=y)
+        return post.free_energy, program.predict(post, "y", phi=phi, psi=psi, y=y).log_density
+
+    phi = jnp.ones((LANES, 300, 150))
+    found = list(calls(jax.make_jaxpr(jax.vmap(predicted))(phi, phi, phi[..., 0]).jaxpr))
+    assert found or devices > 1
+    for name, (matrix, *right) in found:
+        assert len(matrix) == 2, (name, matrix)
+        assert name in ("cholesky", "triangular_solve")
+        assert matrix[0] < 120 if name == "cholesky" else right[0][1] < 8
+
+
 SCRIPT = """
 import jax, numpy as np
 import ngmp_compiler as ngmp, ngmp_models
@@ -57,15 +87,16 @@ print(*posts.free_energy)
 
 
 @pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
-@pytest.mark.parametrize("devices", [1, 2])
-def test_no_thread_is_waited_for_on_one_core(devices):
+@pytest.mark.parametrize(("cores", "devices"), [(1, 1), (2, 2)])
+def test_no_thread_is_waited_for(cores, devices):
     variables = "OPENBLAS_NUM_THREADS", "PJRT_NPROC", "XLA_FLAGS"
     environment = {k: v for k, v in os.environ.items() if k not in variables} | {
         "PYTHONPATH": os.pathsep.join(str(ROOT / p) for p in (".", "kernels", "models")),
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_backend_optimization_level=0",
         "JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "1",
     }  # fmt: skip
-    command = ["taskset", "-c", str(min(os.sched_getaffinity(0))), sys.executable, "-c", SCRIPT]
+    where = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
+    command = ["taskset", "-c", where, sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(done.stdout.split()) == 16
