@@ -75,7 +75,7 @@ def _ask(cores: str, threads: str, sizes: list[int]) -> list[float] | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--measure", nargs=4, type=int, help=argparse.SUPPRESS)

@@ -21,7 +21,7 @@ from .lanes import one_by_one
 
 # jaxlib 0.10.2, two busy cores, 64 solves of 64 x 100: 1256 ms, not 12. Remove when LAPACK's threads do not spin.
 ALONE, NARROW = 112, 7  # rows that LAPACK factorises, columns that it solves for, in the thread that calls it
-BLOCK = 128  # rows of a triangle that is inverted as a whole
+BLOCK = 192  # rows of a triangle that is inverted as a whole
 LEAVES = 8  # into how many diagonal blocks a matrix is cut at most, so that programs stay small
 WRITTEN_OUT = 8  # rows up to which many matrices are factorised side by side, column by column
 
