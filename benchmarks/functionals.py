@@ -2,18 +2,15 @@
 
 Time of one sweep of the core (rows that move, marginals of every functional out) in either space, interleaved, medians
 of `REPEATS`, next to what the compiler chooses; and the peak memory of whole runs at N = 10 000, D = 1000, each in
-a process of its own. LAPACK runs on one thread: on a shared machine its spinning threads are all that is measured.
+a process of its own.
 """
 
-import os
 import re
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 

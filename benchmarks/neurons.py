@@ -8,13 +8,10 @@ in NumPy, beside the published figures of the reactive engine, the earlier compi
 CPU seconds are those of this process; on a busy machine wall-clock seconds are larger.
 """
 
-import os
 import statistics
 import sys
 import time
 from typing import Any
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 

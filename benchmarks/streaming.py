@@ -23,13 +23,8 @@ ours takes a whole projection a sweep, and gets to the fixed point of PVMP.
 """
 
 import argparse
-import os
 import time
 from typing import Any, NamedTuple
-
-# Batched LAPACK calls wait for threads of the pool that they run on: with two cores, and so two threads, for ever.
-os.environ.setdefault("PJRT_NPROC", "8")
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax
 

@@ -1,4 +1,4 @@
-"""What `vmap` makes of a loop over scalars: one lane after the other.
+"""What `vmap` makes of an iteration: one lane after the other.
 
 XLA on a CPU compiles a loop over scalars to one function, and a loop over vectors to many small calls a step; batched,
 a chain of scalars is the latter. And a batch of iterations sweeps until the last of its lanes has converged, over
@@ -6,40 +6,12 @@ arrays that no longer fit the cache. Twenty chains of 300 steps were 1.2 times a
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 from jax.core import eval_jaxpr
-from jax.custom_batching import custom_vmap
 
-
-def one_by_one(function: Callable[..., Any], most: int | None = None) -> Callable[..., Any]:
-    """`function`, whose lanes run one after the other under `vmap`, on a CPU and if there are no more than `most`.
-
-    It is not to be differentiated, and must not close over tracers.
-    """
-    alone = custom_vmap(function)
-
-    @alone.def_vmap
-    def lanes(size: int, batched: Any, *arguments: Any) -> Any:
-        arrays, structure = jax.tree.flatten(arguments)
-        flags = jax.tree.leaves(batched)
-        rows = [x for x, flag in zip(arrays, flags, strict=True) if flag]
-
-        def lane(function: Callable[..., Any], rows: list[Any]) -> Any:
-            own = iter(rows)
-            whole = [next(own) if flag else x for x, flag in zip(arrays, flags, strict=True)]
-            return function(*jax.tree.unflatten(structure, whole))
-
-        together = jax.vmap(partial(lane, function))
-        if jax.device_count() > 1 or size > (most or size):  # lanes may lie on several devices
-            found = together(rows)
-        else:
-            found = jax.lax.platform_dependent(rows, cpu=partial(jax.lax.map, partial(lane, alone)), default=together)
-        return found, jax.tree.map(lambda _: True, found)
-
-    return alone
+from ngmp_kernels.lanes import one_by_one
 
 
 def without_derivatives(iterate: Callable[[Any], Any], begin: Any, alone: bool) -> Any:

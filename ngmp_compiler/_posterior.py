@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ngmp_kernels.cholesky import cholesky, unwhiten, whiten
 from ngmp_kernels.families import AbstractFamily, MvGaussian
 
 from ._errors import listed
@@ -77,7 +78,8 @@ class Posterior(eqx.Module):
         ahead = cross[: length - lag]
         for step in range(1, lag):
             between = slice(step, length - lag + step)
-            ahead = ahead @ jnp.linalg.solve(covariance[between], cross[between])
+            chol = cholesky(covariance[between])
+            ahead = ahead @ unwhiten(chol, whiten(chol, cross[between]))
         first, last = slice(0, length - lag), slice(lag, length)
         top = jnp.concatenate([covariance[first], ahead], axis=-1)
         bottom = jnp.concatenate([jnp.swapaxes(ahead, -1, -2), covariance[last]], axis=-1)

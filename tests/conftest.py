@@ -12,7 +12,7 @@ from pathlib import Path
 # Each worker has a core to itself: threads of all of them on all cores only get into each other's way. Most of a test
 # is compilation, which optimising makes several times slower.
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the LAPACK that jax calls: its idle threads spin
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the LAPACK that numpy calls in the oracles: its idle threads spin
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
 import jax  # noqa: E402

@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
+from .cholesky import cholesky, inverse, log_det, whiten
 from .distribution import (
     CONSTANT,
     MV_GAUSSIAN,
@@ -49,7 +49,7 @@ class MvNormalNoise(AbstractConjugate):
         return {text: jnp.isfinite(self.log_det)}
 
     def moments(self, r: Array) -> tuple[Array, Array]:
-        variance = jnp.diagonal(jnp.linalg.inv(self.precision), axis1=-2, axis2=-1)
+        variance = jnp.diagonal(inverse(cholesky(self.precision)), axis1=-2, axis2=-1)
         return -r, jnp.broadcast_to(variance, r.shape)
 
     # The outcome is a vector; its distribution function here is that of every entry by itself. The marginal needs a
@@ -68,12 +68,13 @@ class MvNormalNoise(AbstractConjugate):
         return ndtr((out - mean) / jnp.sqrt(epistemic + aleatoric))
 
     def predictive_log_density(self, marginals: Cavities) -> Array:
-        """`log N(0; m, C + Lambda^{-1})` by `I + Lambda C`, with C the covariance of r and Lambda the precision."""
+        """`log N(0; m, C + (L L^T)^{-1})` by `I + L^T C L`, with C the covariance of r and `L L^T` the precision."""
         (r,) = marginals
-        gain = jnp.eye(r.mean.shape[-1], dtype=r.mean.dtype) + self.precision @ r.covariance
-        force = jnp.einsum("nij,nj->ni", jnp.broadcast_to(self.precision, r.covariance.shape), r.mean)
-        weighted = jnp.linalg.solve(gain, force[..., None])[..., 0]
-        return self._log_scale() - 0.5 * jnp.sum(r.mean * weighted, -1) - 0.5 * jnp.linalg.slogdet(gain)[1]
+        root = jnp.swapaxes(cholesky(jnp.asarray(self.precision)), -1, -2)
+        inner = root @ r.covariance @ jnp.swapaxes(root, -1, -2)
+        spread = cholesky(jnp.eye(r.mean.shape[-1], dtype=r.mean.dtype) + inner)
+        white = whiten(spread, root @ r.mean[..., None])
+        return self._log_scale() - 0.5 * jnp.sum(white**2, (-2, -1)) - 0.5 * log_det(spread)
 
 
 def _precision_and_log_det(name: str, value: Array, d: int) -> tuple[Array, Array]:
@@ -83,12 +84,9 @@ def _precision_and_log_det(name: str, value: Array, d: int) -> tuple[Array, Arra
         diagonal = value if name == "precision" else 1.0 / value
         diagonal = jnp.broadcast_to(diagonal.reshape(value.shape[0], -1), (value.shape[0], d))
         return diagonal[..., None] * eye, jnp.sum(jnp.log(diagonal), -1)
-    cholesky = jnp.linalg.cholesky(value)  # not positive definite: NaN, which `checks` reports
-    log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(cholesky, axis1=-2, axis2=-1)), -1)
-    if name == "precision":
-        return 0.5 * (value + jnp.swapaxes(value, -1, -2)), log_det
-    inverse = jax.vmap(lambda c: cho_solve((c, True), eye))(cholesky)
-    return 0.5 * (inverse + jnp.swapaxes(inverse, -1, -2)), -log_det
+    value = 0.5 * (value + jnp.swapaxes(value, -1, -2))
+    chol = cholesky(value)  # not positive definite: NaN, which `checks` reports
+    return (value, log_det(chol)) if name == "precision" else (inverse(chol), -log_det(chol))
 
 
 def _lower(out: Any, mean: Any, **scale: Any) -> Lowered:

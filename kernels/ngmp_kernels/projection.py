@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .cholesky import cholesky
 from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 from .families._special import trigamma_minus_inverse
 from .logarithm import log, log1p
@@ -157,7 +158,7 @@ def _gaussian(q: Gaussian, z: Array, w: Array, values: Array) -> Gaussian:
 
 def _mv_gaussian(q: MvGaussian, z: Array, w: Array, values: Array) -> MvGaussian:
     """In `u = C^T (z - m)`, C C^T the precision, 1, u_i and u_i u_j - [i = j] are orthogonal at three nodes an axis."""
-    m, chol = q.mean, jnp.linalg.cholesky(q.precision)
+    m, chol = q.mean, cholesky(q.precision)
     u = jnp.einsum("...ji,q...j->q...i", chol, z - m)
     y = values - _average(w, values)
     y = w * jnp.where(w > 0, y, 0)

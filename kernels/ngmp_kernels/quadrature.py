@@ -25,6 +25,7 @@ import numpy as np
 from jax.scipy.special import polygamma
 from jaxtyping import Array, Float
 
+from .cholesky import cholesky, unwhiten
 from .families import AbstractFamily, Bernoulli, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
 from .logarithm import log1p
 
@@ -128,9 +129,9 @@ def _vector_nodes(n: int | None, q: MvGaussian) -> Nodes:
     if d > MOST_DIMENSIONS:
         raise TypeError(f"No quadrature over vectors of {d} entries: at most {MOST_DIMENSIONS}.")
     u, log_weights = _hermite_product(_PER_AXIS[d] if n is None else n, d)
-    chol = jnp.linalg.cholesky(q.precision)
+    chol = cholesky(q.precision)
     table = jnp.broadcast_to(jnp.asarray(u.T, q.dtype), (*q.batch_shape, *u.T.shape))
-    spread = jax.lax.linalg.triangular_solve(chol, table, left_side=True, lower=True, transpose_a=True)
+    spread = unwhiten(chol, table)
     z = q.mean + jnp.moveaxis(spread, -1, 0)
     return z, jnp.broadcast_to(_column(log_weights, q), z.shape[:-1])
 

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
+from .cholesky import cholesky, inverse, log_det, whiten
 from .distribution import CONSTANT, WISHART, Distribution, Lowered, Signature, as_float, register
 from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from .families import Gamma, MvGaussian
 from .families import Wishart as WishartFamily
-from .families.mv_gaussian import _inverse
 from .oracle import Case, oracle_case, uniform
 from .projection import Quadrature, nodes
 from .special import LOG_2PI
@@ -43,7 +43,7 @@ class WishartPrior(AbstractConjugate):
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         d = self.inverse_scale.shape[-1]
-        chol = jnp.linalg.cholesky(self.inverse_scale)
+        chol = cholesky(self.inverse_scale)
         return {
             f"df must be finite and above {d - 1}, the dimension less one": (self.df > d - 1) & jnp.isfinite(self.df),
             "scale must be symmetric positive definite": jnp.all(jnp.isfinite(chol), axis=(-2, -1)),
@@ -74,7 +74,7 @@ class MvNormalPrecision(AbstractConjugate):
         return {"outcome and mean must be finite": jnp.all(jnp.isfinite(self.r), -1)}
 
     def moments(self, w: Array) -> tuple[Array, Array]:
-        variance = jnp.diagonal(jnp.linalg.inv(w), axis1=-2, axis2=-1)
+        variance = jnp.diagonal(inverse(cholesky(w)), axis1=-2, axis2=-1)
         return jnp.broadcast_to(-jnp.asarray(self.r), variance.shape), variance
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
@@ -108,16 +108,15 @@ class NoiseWishart(AbstractProjected):
     dimension: int = eqx.field(static=True)
 
     def log_density(self, r: Array, w: Array) -> Array:
-        log_det = jnp.linalg.slogdet(w)[1]
-        return 0.5 * (log_det - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
+        return 0.5 * (log_det(cholesky(w)) - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
         del rule
         if j == 0:
-            w, log_det = marginals[1].to_mean()
-            return lambda r: 0.5 * (log_det - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
+            w, mean_log_det = marginals[1].to_mean()
+            return lambda r: 0.5 * (mean_log_det - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
         _, square = marginals[0].to_mean()
-        return lambda w: 0.5 * (jnp.linalg.slogdet(w)[1] - w.shape[-1] * LOG_2PI - jnp.sum(square * w, axis=(-2, -1)))
+        return lambda w: 0.5 * (log_det(cholesky(w)) - w.shape[-1] * LOG_2PI - jnp.sum(square * w, axis=(-2, -1)))
 
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> MvGaussian | WishartFamily:
         del rule
@@ -149,7 +148,7 @@ class NoiseWishart(AbstractProjected):
     # -- prediction ---------------------------------------------------------------------------------------------------
 
     def moments(self, r: Array, w: Array) -> tuple[Array, Array]:
-        return -r, jnp.broadcast_to(jnp.diagonal(jnp.linalg.inv(w), axis1=-2, axis2=-1), r.shape)
+        return -r, jnp.broadcast_to(jnp.diagonal(inverse(cholesky(w)), axis1=-2, axis2=-1), r.shape)
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
         """With `E[W^{-1}] = S^{-1}/(nu - d - 1)`, infinite for nu <= d + 1."""
@@ -173,18 +172,15 @@ class NoiseWishart(AbstractProjected):
         return jnp.sum(jnp.exp(log_weights)[..., None] * ndtr((out + r.mean) / spread), axis=0)
 
     def predictive_log_density(self, marginals: Cavities) -> Array:
-        """`log sum_u w_u N(0; m, C + S^{-1}/u)`; the entries of `C + S^{-1}/u` in the basis where both are diagonal."""
+        """`log sum_u w_u N(0; m, C + S^{-1}/u)`, in the coordinates where S is the identity."""
         r, w = marginals
-        chol = jnp.linalg.cholesky(w.inverse_scale)
-        white = jax.lax.linalg.triangular_solve(chol, r.covariance, left_side=True, lower=True)
-        white = jax.lax.linalg.triangular_solve(chol, jnp.swapaxes(white, -1, -2), left_side=True, lower=True)
-        values, basis = jnp.linalg.eigh(white)
-        shift = jax.lax.linalg.triangular_solve(chol, r.mean[..., None], left_side=True, lower=True)
-        shift = jnp.einsum("...ji,...j->...i", basis, shift[..., 0])
+        chol = cholesky(w.inverse_scale)
+        white = whiten(chol, jnp.swapaxes(whiten(chol, r.covariance), -1, -2))
+        shift = whiten(chol, r.mean[..., None])
         u, log_weights = self._mixture(w)
-        variance = values + 1.0 / u[..., None]
-        log_det = 2.0 * jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)), -1)
-        log_normal = -0.5 * jnp.sum(jnp.log(variance) + shift**2 / variance + LOG_2PI, -1) - 0.5 * log_det
+        spread = cholesky(white + jnp.eye(shift.shape[-2], dtype=shift.dtype) / u[..., None, None])
+        shift = whiten(spread, jnp.broadcast_to(shift, (*u.shape, *shift.shape[-2:])))[..., 0]
+        log_normal = -0.5 * (jnp.sum(shift**2 + LOG_2PI, -1) + log_det(spread) + log_det(chol))
         return jax.nn.logsumexp(log_weights + log_normal, axis=0)
 
 
@@ -209,8 +205,8 @@ def _lower_prior(out: Any, df: Any, scale: Any) -> Lowered:
         raise ValueError(f"Wishart: scale= must be a square matrix; got shape {scale.shape[-2:]}")
     symmetric = jnp.abs(scale - jnp.swapaxes(scale, -1, -2)) <= 1e-6 * jnp.max(jnp.abs(scale))
     # What is not positive definite gives NaN, which `checks` reports.
-    inverse = _inverse(jnp.linalg.cholesky(jnp.where(symmetric, scale, jnp.nan)))
-    return Lowered(WishartPrior(as_float(df), inverse), (out,))
+    precision = inverse(cholesky(jnp.where(symmetric, scale, jnp.nan)))
+    return Lowered(WishartPrior(as_float(df), precision), (out,))
 
 
 @register

@@ -15,19 +15,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, Bool, Float
 
+from ngmp_kernels.cholesky import WRITTEN_OUT, inverse_factor, unwhiten, whiten, whiten_rows
 from ngmp_kernels.families import MvGaussian
 
 from .._index import IndexMap
 from ._base import Piece, Potential, fill
-from ._rows import HALVES, Rows, gram, slices
+from ._rows import Rows, gram, slices
 from .linalg import add_jitter, factor, function_space
 
 LOG_2PI = math.log(2 * math.pi)
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost
-WRITTEN_OUT = 8  # up to this many features, triangular solves of many rows are written out
 
 
 class Term(NamedTuple):
@@ -98,42 +97,20 @@ def row_moments(
     return rows.put(means), rows.put(variances)
 
 
-def _whiten(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n D"]:
-    """`L^-1 phi` of every row; solved from the right, rows as they lie, a quarter faster than from the left."""
-    return triangular_solve(chol, phi, left_side=False, lower=True, transpose_a=True)
-
-
 def _squared_norms(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
     """`|L^-1 phi|^2` of every row."""
     if phi.shape[-1] <= WRITTEN_OUT:
         return _written_out(chol, phi)
-    cut, (b, n, d) = slices(phi), phi.shape
-    if cut is None and n < 2 * d:
-        return jnp.sum(_whiten(chol, phi) ** 2, -1)
-    # LAPACK wants a transposed copy of all rows, on one device; with L^-1 at hand it is a product, as fast for many
-    # rows, which XLA can partition over devices or which can be made in slices.
+    cut = slices(phi)
     if cut is None:
-        return _by_halves(chol, phi)
-    root = _whiten(chol, jnp.broadcast_to(jnp.eye(d, dtype=phi.dtype), (b, d, d)))[0]
+        return jnp.sum(whiten_rows(chol, phi) ** 2, -1)
+    root = jnp.swapaxes(inverse_factor(chol), -1, -2)[0]
 
     def some(rows: Float[Array, "c D"]) -> Float[Array, " c"]:
         return jnp.sum((rows @ root) ** 2, -1)
 
     done = jax.lax.map(lambda at: some(jax.lax.dynamic_slice_in_dim(phi[0], at, cut.rows)), cut.starts)
     return jnp.concatenate([done.reshape(-1), some(phi[0, cut.rest :])])[None]
-
-
-def _by_halves(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
-    """`|L^-1 phi|^2` by forward substitution: of two halves of the entries, so that no zeros of L^-1 are multiplied."""
-    d = phi.shape[-1]
-    if d < HALVES:
-        return jnp.sum((phi @ _whiten(chol, jnp.broadcast_to(jnp.eye(d, dtype=phi.dtype), chol.shape))) ** 2, -1)
-    half = d // 2
-    eyes = (jnp.broadcast_to(jnp.eye(k, dtype=phi.dtype), (chol.shape[0], k, k)) for k in (half, d - half))
-    first, second = map(_whiten, (chol[:, :half, :half], chol[:, half:, half:]), eyes)
-    above = phi[..., :half] @ first
-    below = (phi[..., half:] - above @ jnp.swapaxes(chol[:, half:, :half], -1, -2)) @ second
-    return jnp.sum(above**2, -1) + jnp.sum(below**2, -1)
 
 
 def _written_out(chol: Float[Array, "b D D"], phi: Float[Array, "b n D"]) -> Float[Array, "b n"]:
@@ -197,6 +174,8 @@ class Vectors:
         weight, function = self._costs(sweeps)
         wanted = function < weight if space is None else space == "function"
         self.in_function_space = anchored and bool(self.rows.blocks) and wanted
+        largest = max((b.rows.shape[1] for b in self.rows.blocks), default=0) if self.in_function_space else d
+        self.alone = largest > WRITTEN_OUT  # as in `GaussianExecutor`: 64 lanes of 64 weights take 0.7 of the time
         self._explain(weight, function, anchored)
         self.why += f", {space} space as asked with executors=" if space else ""
 
@@ -238,7 +217,7 @@ class Vectors:
         mean, log_volume = _solve(chol, linear)
         covariance, means = [], []
         for block, phi in zip(self.rows.blocks, features, strict=True):
-            white = _whiten(self.rows.vectors(chol, block), phi)
+            white = whiten_rows(self.rows.vectors(chol, block), phi)
             covariance.append(jnp.einsum("bnd,bmd->bnm", white, white))
             means.append(jnp.einsum("bnd,bd->bn", phi, self.rows.vectors(mean, block)))
         prior = _FunctionPrior(covariance, means, chol, log_volume, jnp.max(jitter))
@@ -298,7 +277,6 @@ def _joined(parts: list[Array]) -> Array:
 
 def _solve(chol: Float[Array, "B D D"], linear: Float[Array, "B D"]) -> tuple[Float[Array, "B D"], Float[Array, ""]]:
     """Means of `exp{linear . w - w^T L L^T w / 2}` and its log-integral without the linear part."""
-    white = triangular_solve(chol, linear[..., None], left_side=True, lower=True)
-    mean = triangular_solve(chol, white, left_side=True, lower=True, transpose_a=True)[..., 0]
+    mean = unwhiten(chol, whiten(chol, linear[..., None]))[..., 0]
     diagonal = jnp.diagonal(chol, axis1=-2, axis2=-1)
     return mean, jnp.sum(0.5 * LOG_2PI - jnp.log(diagonal))

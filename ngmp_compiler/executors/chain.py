@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ngmp_kernels.families import Gaussian, MvGaussian
+from ngmp_kernels.lanes import one_by_one
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
-from .._lanes import one_by_one
 from ._base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
 from ._rows import Rows
 from ._vectors import Term, add_vectors, wide_moments

@@ -105,7 +105,7 @@ class IndependentVectors(GaussianExecutor):
         anchored = anchors(terms, roles, len(positions)) and not self.wide
         self.vectors = Vectors(plane.event_shape[0], len(positions), fixed, moving, anchored, space=space)
         self.why = f"coupled to no other Gaussian variable: {self.vectors.why}"
-        self.cost = self.vectors.cost
+        self.cost, self.alone = self.vectors.cost, self.vectors.alone
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Prepared:
         return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, Float
 
+from ngmp_kernels.cholesky import WRITTEN_OUT, whiten_rows
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from .._expressions import Plane
@@ -140,7 +140,7 @@ class JointGaussian(GaussianExecutor):
         for plane, positions in members.items():
             used[(layout.start[plane][positions][:, None] + np.arange(_size(plane))).reshape(-1)] = True
         self.unused = np.flatnonzero(~used)
-        self.why = why
+        self.why, self.alone = why, max(layout.size, layout.border) > WRITTEN_OUT
         border = f" + {layout.blocks} x {layout.size}^2 x {layout.border}" * bool(layout.border)
         one = f"{layout.size}^3" if layout.blocks == 1 else f"{layout.blocks} x {layout.size}^3"
         self.cost = f"O({one}{border})" if layout.lanes == 1 else f"O({layout.lanes} x ({one}{border}))"
@@ -191,7 +191,7 @@ class JointGaussian(GaussianExecutor):
         if k:
             split = jnp.split(response, [line])
             split = [x.reshape(lanes, -1, k) for x in split]
-            white = [triangular_solve(found.chol, x, left_side=False, lower=True, transpose_a=True) for x in split]
+            white = [whiten_rows(found.chol, x) for x in split]
             response = jnp.concatenate([x.reshape(-1, k) for x in white])
         mean = jnp.concatenate([found.mean.reshape(-1), found.border.reshape(-1)])
         functionals = {}

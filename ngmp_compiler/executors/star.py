@@ -69,7 +69,7 @@ class Star(GaussianExecutor):
         if plane.event_shape:
             self.vectors = self._vectors(roles, space)
             self.why += f"; the hubs are {self.vectors.why}" if len(centres) > 1 else f"; the hub is {self.vectors.why}"
-            self.cost = self.vectors.cost
+            self.cost, self.alone = self.vectors.cost, self.vectors.alone
 
     def _vectors(self, roles: Roles, space: str | None) -> Vectors:
         """The hubs alone: a satellite that is integrated out is a row that moves."""

@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
 from ._family import AbstractFamily, one_event_axis, promote
 
 _LOG_2PI = math.log(2 * math.pi)
@@ -15,22 +15,6 @@ _LOG_2PI = math.log(2 * math.pi)
 
 def _symmetric(x: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
     return 0.5 * (x + jnp.swapaxes(x, -1, -2))
-
-
-def _whiten(chol: Float[Array, "*b d d"], x: Float[Array, "*b d k"]) -> Float[Array, "*b d k"]:
-    """chol^{-1} x."""
-    return triangular_solve(chol, x, left_side=True, lower=True)
-
-
-def _log_det(chol: Float[Array, "*b d d"]) -> Float[Array, "*b"]:
-    """log det of chol chol^T."""
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)), axis=-1)
-
-
-def _inverse(chol: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
-    """Inverse of chol chol^T; written as W^T W, hence exactly symmetric."""
-    white = _whiten(chol, jnp.broadcast_to(jnp.eye(chol.shape[-1], dtype=chol.dtype), chol.shape))
-    return jnp.swapaxes(white, -1, -2) @ white
 
 
 def _matvec(matrix: Float[Array, "*b d d"], vector: Float[Array, "*b d"]) -> Float[Array, "*b d"]:
@@ -59,7 +43,7 @@ class MvGaussian(AbstractFamily):
     @classmethod
     def from_mean_covariance(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
         mean, covariance = _with_batch(*promote(mean, covariance))
-        precision = _inverse(jnp.linalg.cholesky(covariance))
+        precision = inverse(cholesky(_symmetric(covariance)))
         return cls(_matvec(precision, mean), -0.5 * precision)
 
     @classmethod
@@ -86,17 +70,16 @@ class MvGaussian(AbstractFamily):
     @property
     def _chol(self) -> Float[Array, "*b d d"]:
         """Lower Cholesky factor of the precision; NaN where the precision is not positive definite."""
-        return jnp.linalg.cholesky(self.precision)
+        return cholesky(self.precision)
 
     @property
     def mean(self) -> Float[Array, "*b d"]:
         chol = self._chol
-        white = _whiten(chol, self.eta1[..., None])
-        return triangular_solve(chol, white, left_side=True, lower=True, transpose_a=True)[..., 0]
+        return unwhiten(chol, whiten(chol, self.eta1[..., None]))[..., 0]
 
     @property
     def covariance(self) -> Float[Array, "*b d d"]:
-        return _inverse(self._chol)
+        return inverse(self._chol)
 
     @property
     def variance(self) -> Float[Array, "*b d"]:
@@ -107,8 +90,8 @@ class MvGaussian(AbstractFamily):
 
     def log_partition(self) -> Float[Array, "*b"]:
         chol = self._chol
-        white = _whiten(chol, self.eta1[..., None])[..., 0]
-        return 0.5 * (jnp.sum(white**2, axis=-1) - _log_det(chol) + white.shape[-1] * _LOG_2PI)
+        white = whiten(chol, self.eta1[..., None])[..., 0]
+        return 0.5 * (jnp.sum(white**2, axis=-1) - log_det(chol) + white.shape[-1] * _LOG_2PI)
 
     def to_mean(self) -> tuple[Array, Array]:
         m = self.mean
@@ -118,19 +101,19 @@ class MvGaussian(AbstractFamily):
         chol = self._chol
         residual = z - self.mean
         white = _matvec(jnp.swapaxes(chol, -1, -2), residual)
-        return 0.5 * (_log_det(chol) - z.shape[-1] * _LOG_2PI - jnp.sum(white**2, axis=-1))
+        return 0.5 * (log_det(chol) - z.shape[-1] * _LOG_2PI - jnp.sum(white**2, axis=-1))
 
     def entropy(self) -> Float[Array, "*b"]:
-        return 0.5 * (self.event_shape[0] * (1 + _LOG_2PI) - _log_det(self._chol))
+        return 0.5 * (self.event_shape[0] * (1 + _LOG_2PI) - log_det(self._chol))
 
     def kl(self, other: Self) -> Float[Array, "*b"]:
         chol, other_chol = self._chol, other._chol
         # tr(Lambda_other Sigma) = || chol^{-1} chol_other ||^2, and the same matrix carries the log-determinant ratio.
         batch = jnp.broadcast_shapes(chol.shape, other_chol.shape)
-        ratio = _whiten(jnp.broadcast_to(chol, batch), jnp.broadcast_to(other_chol, batch))
+        ratio = whiten(jnp.broadcast_to(chol, batch), jnp.broadcast_to(other_chol, batch))
         trace = jnp.sum(ratio**2, axis=(-2, -1))
         white = _matvec(jnp.swapaxes(other_chol, -1, -2), self.mean - other.mean)
-        log_ratio = _log_det(chol) - _log_det(other_chol)
+        log_ratio = log_det(chol) - log_det(other_chol)
         return 0.5 * (trace - self.event_shape[0] + log_ratio + jnp.sum(white**2, axis=-1))
 
     def fisher(self) -> Float[Array, "*b k k"]:
@@ -159,5 +142,5 @@ class MvGaussian(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         noise = jax.random.normal(key, shape + self.batch_shape + self.event_shape, self.dtype)
         # chol^{-T} noise has covariance (chol chol^T)^{-1}
-        white = _whiten(self._chol, jnp.broadcast_to(jnp.eye(noise.shape[-1], dtype=self.dtype), self.eta2.shape))
+        white = inverse_factor(self._chol)
         return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)

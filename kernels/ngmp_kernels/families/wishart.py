@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..cholesky import cholesky, inverse, log_det
 from ._family import AbstractFamily, promote
 from ._special import digamma, gammaln, trigamma
-from .mv_gaussian import _inverse, _log_det, _symmetric
+from .mv_gaussian import _symmetric
 
 _LOG_2, _LOG_PI = math.log(2.0), math.log(math.pi)
 _NEWTON = 40
@@ -52,7 +53,7 @@ class Wishart(AbstractFamily):
     @classmethod
     def from_df_scale(cls, df: ArrayLike, scale: ArrayLike) -> Self:
         df, scale = promote(df, scale)
-        return cls.from_df_inverse_scale(df, _inverse(jnp.linalg.cholesky(scale)))
+        return cls.from_df_inverse_scale(df, inverse(cholesky(_symmetric(scale))))
 
     @classmethod
     def from_df_inverse_scale(cls, df: ArrayLike, inverse_scale: ArrayLike) -> Self:
@@ -72,9 +73,9 @@ class Wishart(AbstractFamily):
     @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
         mean, mean_log_det = promote(*mu)
-        chol = jnp.linalg.cholesky(mean)
-        df = _degrees(_log_det(chol) - mean_log_det, mean.shape[-1])
-        return cls.from_df_inverse_scale(df, df[..., None, None] * _inverse(chol))
+        chol = cholesky(_symmetric(mean))
+        df = _degrees(log_det(chol) - mean_log_det, mean.shape[-1])
+        return cls.from_df_inverse_scale(df, df[..., None, None] * inverse(chol))
 
     @property
     def df(self) -> Float[Array, "*b"]:
@@ -87,11 +88,11 @@ class Wishart(AbstractFamily):
     @property
     def _chol(self) -> Float[Array, "*b d d"]:
         """Lower Cholesky factor of the inverse scale; NaN where that is not positive definite."""
-        return jnp.linalg.cholesky(self.inverse_scale)
+        return cholesky(self.inverse_scale)
 
     @property
     def scale(self) -> Float[Array, "*b d d"]:
-        return _inverse(self._chol)
+        return inverse(self._chol)
 
     @property
     def mean(self) -> Float[Array, "*b d d"]:
@@ -104,16 +105,16 @@ class Wishart(AbstractFamily):
         return self.df[..., None, None] * (s**2 + diagonal[..., :, None] * diagonal[..., None, :])
 
     def statistics(self, z: Array) -> tuple[Array, Array]:
-        return z, _log_det(jnp.linalg.cholesky(z))
+        return z, log_det(cholesky(z))
 
     def log_partition(self) -> Float[Array, "*b"]:
         d, df = self.eta1.shape[-1], self.df
         gamma = 0.25 * d * (d - 1) * _LOG_PI + jnp.sum(gammaln(_halves(df, d)), -1)
-        return 0.5 * df * (d * _LOG_2 - _log_det(self._chol)) + gamma
+        return 0.5 * df * (d * _LOG_2 - log_det(self._chol)) + gamma
 
     def mean_log_det(self) -> Float[Array, "*b"]:
         d = self.eta1.shape[-1]
-        return jnp.sum(digamma(_halves(self.df, d)), -1) + d * _LOG_2 - _log_det(self._chol)
+        return jnp.sum(digamma(_halves(self.df, d)), -1) + d * _LOG_2 - log_det(self._chol)
 
     def to_mean(self) -> tuple[Array, Array]:
         return self.mean, self.mean_log_det()
@@ -154,5 +155,5 @@ class Wishart(AbstractFamily):
         normal = jnp.tril(jax.random.normal(below, (*batch, d, d), self.dtype), -1)
         chi = jnp.sqrt(2 * jax.random.gamma(on, _halves(self.df, d), (*batch, d), self.dtype))
         a = normal + chi[..., None] * jnp.eye(d, dtype=self.dtype)
-        root = jnp.linalg.cholesky(self.scale) @ a
+        root = cholesky(self.scale) @ a
         return root @ jnp.swapaxes(root, -1, -2)

@@ -5,9 +5,10 @@ rows or less. The elimination can therefore be written out pivot by pivot, and p
 order `FUSED`, so that XLA fuses both.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+
+from ngmp_kernels.cholesky import cholesky, inverse_factor
 
 FUSED = 12
 WRITTEN_OUT = 8  # the order up to which an elimination written out beats LAPACK
@@ -31,7 +32,7 @@ def multiply(left: Float[Array, "*b r k"], right: Float[Array, "*b k c"]) -> Flo
 
 
 def solve(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
-    """$M^{-1} R$ and the pivots of M, written out up to order `WRITTEN_OUT`, beyond it by LAPACK's Cholesky.
+    """$M^{-1} R$ and the pivots of M, written out up to order `WRITTEN_OUT`, beyond it by Cholesky.
 
     M is positive definite if and only if all pivots are positive; if not, the rest is meaningless. Their product is the
     determinant.
@@ -97,10 +98,9 @@ def _solve_two(matrix: Float[Array, "*b k k"], right: Float[Array, "*b k c"]) ->
 
 
 def _by_cholesky(matrix: Float[Array, "*b d d"], right: Float[Array, "*b d c"]) -> tuple[Array, Array]:
-    if matrix.ndim > 2:  # one after the other: in a batch LAPACK waits for threads, for ever if there are too few
+    if matrix.ndim > 2:  # a chain's two ends: written one after the other, without a loop
         solved, pivots = zip(*map(_by_cholesky, matrix, right), strict=True)
         return jnp.stack(solved), jnp.stack(pivots)
-    factor = jnp.linalg.cholesky(matrix, symmetrize_input=False)
-    half = jax.lax.linalg.triangular_solve(factor, right, left_side=True, lower=True)
-    solved = jax.lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
-    return solved, jnp.diagonal(factor) ** 2
+    factor = cholesky(matrix)
+    root = inverse_factor(factor)  # there are more columns than rows
+    return root.T @ (root @ right), jnp.diagonal(factor) ** 2

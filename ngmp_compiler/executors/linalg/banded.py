@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, Bool, Float
+
+from ngmp_kernels.cholesky import inverse_factor, unwhiten, whiten
 
 from ._small import symmetrise, transpose
 from .factor import factor
@@ -71,10 +72,10 @@ def banded_gaussian(
         steps = scale[:-1], beside, diagonal[1:], right[1:]
         end, before = jax.lax.scan(_forward, end, steps)
     chol, jitter = (x[None] for x in factor(end[0], scale[-1]))
-    white = _solve(chol, end[1][None])
+    white = whiten(chol, end[1][None])
     if before is not None:
         chol, jitter, white = (jnp.concatenate(x) for x in zip(before[:3], (chol, jitter, white), strict=True))
-    inverse = _solve(chol, jnp.broadcast_to(jnp.eye(size, dtype=chol.dtype), chol.shape))
+    inverse = inverse_factor(chol)
     covariance, answer, after = transpose(inverse) @ inverse, transpose(inverse) @ white, beside
     if before is not None:
         steps = transpose(inverse[:-1]) @ before[3], covariance[:-1], answer[:-1]
@@ -91,8 +92,8 @@ def banded_gaussian(
         rest = corner - jnp.einsum("nsk,nsl->kl", through, through)
         root, more = factor(rest, jnp.diagonal(corner))
         jitter = jnp.maximum(jitter, more)
-        half = _solve(root, (tail - jnp.einsum("nsk,ns->k", through, shift))[:, None])
-        border = triangular_solve(root, half, left_side=True, lower=True, transpose_a=True)[:, 0]
+        half = whiten(root, (tail - jnp.einsum("nsk,ns->k", through, shift))[:, None])
+        border = unwhiten(root, half)[:, 0]
         mean -= response @ border
         quadratic += 0.5 * jnp.sum(half**2)
         log_volume += 0.5 * corner.shape[-1] * LOG_2PI - jnp.sum(jnp.log(jnp.diagonal(root)))
@@ -107,7 +108,7 @@ def _forward(carry, step):
     pivot, own = carry
     scale, beside, diagonal, right = step
     chol, jitter = factor(pivot, scale)
-    gain, white = _solve(chol, beside), _solve(chol, own)
+    gain, white = whiten(chol, beside), whiten(chol, own)
     return (diagonal - gain.T @ gain, right - gain.T @ white), (chol, jitter, white, gain)
 
 
@@ -118,7 +119,3 @@ def _backward(carry, step):
     after = -gain @ covariance
     state = spread - symmetrise(after @ gain.T), own - gain @ answer
     return state, (*state, after)
-
-
-def _solve(chol: Float[Array, "*b s s"], right: Float[Array, "*b s c"]) -> Float[Array, "*b s c"]:
-    return triangular_solve(chol, right, left_side=True, lower=True)

@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ngmp_kernels.cholesky import cholesky, inverse_factor
+
 _LEVELS = 3
 
 
@@ -38,12 +40,12 @@ def _factor(matrix, scale):
     def retry(carry):
         level, chol, jitter = carry
         amount = (first * 10.0**level).astype(matrix.dtype)
-        again = _cholesky(matrix + (amount * scale)[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype))
+        again = cholesky(matrix + (amount * scale)[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype))
         bad = broken(chol)
         return level + 1, jnp.where(bad[..., None, None], again, chol), jnp.where(bad, amount, jitter)
 
     # A loop that runs no step when all is well, also under vmap, where a conditional would run both branches.
-    start = (jnp.zeros((), int), _cholesky(matrix), jnp.zeros(matrix.shape[:-2], matrix.dtype))
+    start = (jnp.zeros((), int), cholesky(matrix), jnp.zeros(matrix.shape[:-2], matrix.dtype))
     _, chol, jitter = jax.lax.while_loop(more, retry, start)
     return chol, jnp.where(jnp.isfinite(chol[..., 0, 0]), jitter, 0)
 
@@ -54,8 +56,8 @@ def _factor_jvp(primals, tangents):
     moved, _ = tangents
     chol, jitter = _factor(*primals)
     moved = 0.5 * (moved + jnp.swapaxes(moved, -1, -2))
-    half = jax.lax.linalg.triangular_solve(chol, moved, left_side=False, lower=True, transpose_a=True)
-    inner = jax.lax.linalg.triangular_solve(chol, half, left_side=True, lower=True)
+    root = inverse_factor(chol)
+    inner = root @ moved @ jnp.swapaxes(root, -1, -2)
     size = moved.shape[-1]
     return (chol, jitter), (chol @ (jnp.tril(inner) / (1 + jnp.eye(size, dtype=chol.dtype))), jnp.zeros_like(jitter))
 
@@ -64,7 +66,3 @@ def add_jitter(matrix: Float[Array, "*b d d"], jitter: Float[Array, "*b"]) -> Fl
     """The matrix that `factor` factorised: `A + j diag A`, j a constant."""
     diagonal = jax.lax.stop_gradient(jnp.diagonal(matrix, axis1=-2, axis2=-1))
     return matrix + (jitter[..., None] * diagonal)[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
-
-
-def _cholesky(matrix):
-    return jnp.linalg.cholesky(matrix, symmetrize_input=False)

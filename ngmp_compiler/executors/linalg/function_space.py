@@ -12,8 +12,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
-from jax.lax.linalg import triangular_solve
 from jaxtyping import Array, Float
+
+from ngmp_kernels.cholesky import cholesky, log_det, unwhiten, whiten
 
 from .factor import factor
 
@@ -41,7 +42,7 @@ def _positive(prior, precision) -> _Positive:
     s = jnp.sqrt(jnp.maximum(precision, 0))
     half = s[..., None] * prior
     chol, jitter = factor(jnp.eye(s.shape[-1], dtype=s.dtype) + half * s[..., None, :])
-    return _Positive(s, chol, triangular_solve(chol, half, left_side=True, lower=True), jitter)
+    return _Positive(s, chol, whiten(chol, half), jitter)
 
 
 def _matvec(matrix, vector):
@@ -52,17 +53,13 @@ def _transposed(matrix):
     return jnp.swapaxes(matrix, -1, -2)
 
 
-def _half_log_det(chol):
-    return jnp.sum(jnp.log(jnp.diagonal(chol, axis1=-2, axis2=-1)), -1)
-
-
 def _remove(prior, precision, white):
     """`L_-` and `Q = L_-^-1 S_- C_+`: taking the negative precisions back out adds `Q^T Q` to C_+."""
     s = jnp.sqrt(jnp.maximum(-precision, 0))
     half = s[..., None] * (prior - _transposed(white) @ white)
     inner = jnp.eye(s.shape[-1], dtype=s.dtype) - half * s[..., None, :]
-    chol = jnp.linalg.cholesky(inner)  # no jitter here: it fails where the posterior is improper
-    return s, chol, triangular_solve(chol, half, left_side=True, lower=True)
+    chol = cholesky(inner)  # no jitter here: it fails where the posterior is improper
+    return s, chol, whiten(chol, half)
 
 
 @jax.custom_jvp
@@ -82,8 +79,7 @@ def function_space(
     # C e = K alpha with alpha = S B^-1 S^-1 e where S > 0: nothing is subtracted, however large lambda K is.
     free = jnp.where(seen, 0, linear)
     right = jnp.where(seen, linear / safe, 0) - s * _matvec(prior, free)
-    inner = triangular_solve(chol, right[..., None], left_side=True, lower=True)
-    inner = triangular_solve(chol, inner, left_side=True, lower=True, transpose_a=True)[..., 0]
+    inner = unwhiten(chol, whiten(chol, right[..., None]))[..., 0]
     mean = _matvec(prior, free + s * inner)
     # C_nn is K_nn - |W_n|^2, which cancels for large lambda K, and (1 - (B^-1)_nn) / lambda, which does for small.
     own = jnp.diagonal(prior, axis1=-2, axis2=-1)
@@ -94,15 +90,15 @@ def function_space(
 
     def remove(mean, variance):
         s, chol, gain = _remove(prior, precision, white)
-        pull = triangular_solve(chol, (s * mean)[..., None], left_side=True, lower=True)[..., 0]
+        pull = whiten(chol, (s * mean)[..., None])[..., 0]
         extra = jnp.sum(gain * pull[..., None], -2), jnp.sum(gain**2, -2)
-        return mean + extra[0], variance + extra[1], _half_log_det(chol)
+        return mean + extra[0], variance + extra[1], 0.5 * log_det(chol)
 
     def keep(mean, variance):
         return mean, variance, jnp.zeros_like(mean[..., 0])
 
     mean, variance, removed = jax.lax.cond(jnp.any(precision < 0), remove, keep, mean, variance)
-    log_volume = -_half_log_det(chol) - removed
+    log_volume = -0.5 * log_det(chol) - removed
     return FunctionMoments(mean, variance, 0.5 * jnp.sum(linear * mean, -1) + log_volume, jitter, log_volume)
 
 
