@@ -1,0 +1,161 @@
+"""When a run has converged, and that it does: stopping rule, starts at the data, bounded and long steps, the ladder."""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.scipy.stats import norm
+from scipy.optimize import brentq
+
+import ngmp_compiler as ngmp
+from ngmp_compiler import Gamma, MvNormal, Normal, Poisson, dot, exp
+from ngmp_compiler._moves import broadens, within
+from ngmp_kernels.families import Gamma as GammaFamily
+from ngmp_kernels.families import Gaussian
+
+
+def plate(y, variance=100.0):
+    z = ngmp.sample("z", Normal(jnp.zeros(y.shape), variance=variance))
+    ngmp.sample("y", Poisson(exp(z)), obs=y)
+
+
+def best_gaussian(y, variance):
+    """Mean and variance of the best Gaussian for N(z; 0, V) Poisson(y; e^z): the stationary point, by bisection.
+
+    With rho = e^{m + v/2}: m = V (y - rho) and 1/v = 1/V + rho.
+    """
+
+    def gap(log_rho):
+        rho = np.exp(log_rho)
+        return variance * (y - rho) + 0.5 / (1 / variance + rho) - log_rho
+
+    log_rho = brentq(gap, -60, 60, xtol=1e-15)
+    rho = np.exp(log_rho)
+    v = 1 / (1 / variance + rho)
+    return log_rho - 0.5 * v, v
+
+
+@pytest.mark.parametrize("counts", [[2000.0, 0.0, 1.0, 3.0], [1e8, 0.0, 1.0, 3.0, 50.0], [0.0, 0.0]])
+def test_large_elements_do_not_hide_small_ones(counts):
+    for dtype, error in ((np.float64, 1e-6), (np.float32, 1e-2)):
+        with pytest.warns(UserWarning) if dtype is np.float32 else contextlib.nullcontext():
+            post = ngmp.compile(plate)(y=np.array(counts, dtype))
+        assert bool(post.converged)
+        mean, variance = np.array([best_gaussian(y, 100.0) for y in counts]).T
+        # A single-precision mean is no better than its last digit.
+        slack = error + 4 * np.finfo(dtype).eps * np.abs(mean) / np.sqrt(variance)
+        assert (np.abs(post["z"].mean - mean) / np.sqrt(variance) < slack).all()
+        np.testing.assert_allclose(post["z"].variance, variance, rtol=3 * error)
+
+
+def volatility(y, step=0.3):
+    def each(h, y_k):
+        h = ngmp.sample("h", Normal(h, std=step))
+        ngmp.sample("y", Normal(0.0, variance=exp(h)), obs=y_k)
+        return h, None
+
+    ngmp.scan(each, ngmp.sample("h0", Normal(0.0, std=3.0)), y)
+
+
+def test_volatility_that_drifts_by_decades_converges(rng):
+    h = np.cumsum(0.3 * rng.standard_normal(800)) + np.linspace(0, 25, 800)
+    post = ngmp.compile(volatility)(y=np.exp(0.5 * h) * rng.standard_normal(800))
+    assert bool(post.converged) and int(post.sweeps) <= 25
+    assert np.sqrt(np.mean((post["h"].mean - h) ** 2)) < 1.5
+
+
+def gamma_regression(x, y):
+    w = ngmp.sample("w", MvNormal(jnp.zeros(x.shape[-1]), covariance=25.0))
+    ngmp.factor("y", lambda f, y: 2 * jnp.log(y) - 3 * y * jnp.exp(-f) - 3 * f, dot(x, w), y)
+
+
+def test_factors_of_any_log_density_start_at_their_data(rng):
+    x = np.column_stack([np.ones(60), rng.normal(size=60)])
+    y = rng.gamma(3.0, np.exp(x @ [1.0, -0.5]) / 3)
+    post = ngmp.compile(gamma_regression)(x=x, y=y)
+    assert bool(post.converged) and int(post.sweeps) <= 20
+    np.testing.assert_allclose(post["w"].mean, [1.0, -0.5], atol=0.4)
+
+
+PAIRS = np.array([[0, 1], [1, 2], [0, 2], [2, 3], [1, 3], [3, 0], [2, 0]])
+
+
+def skills(won, hard):
+    skill = ngmp.sample("skill", Normal(jnp.zeros(4), std=3.0))
+    gap = skill[PAIRS[:, 0]] - skill[PAIRS[:, 1]]
+    if hard:
+        lead = ngmp.sample("lead", Normal(gap, variance=2.0))
+        ngmp.factor("won", lambda d, w: jnp.where(d * w > 0, 0.0, -jnp.inf), lead, won)
+    else:
+        ngmp.factor("won", lambda d, w: norm.logcdf(d * w / jnp.sqrt(2.0)), gap, won)
+
+
+def test_hard_indicators_equal_their_integral():
+    """EP with a hard indicator on a noisy lead is EP with a probit on the gap: one integral is done by hand."""
+    won = np.array([1.0, 1.0, 1.0, -1.0, -1.0, 1.0, -1.0])
+    hard, soft = (ngmp.compile(skills, method=ngmp.EP())(won=won, hard=h) for h in (True, False))
+    assert bool(hard.converged) and bool(soft.converged)
+    np.testing.assert_allclose(hard["skill"].mean, soft["skill"].mean, atol=1e-6)
+    np.testing.assert_allclose(hard["skill"].variance, soft["skill"].variance, rtol=1e-6)
+    np.testing.assert_allclose(hard.free_energy, soft.free_energy, atol=1e-6)
+
+
+def level(y):
+    q, r = ngmp.sample("q", Gamma(1.0, rate=1.0)), ngmp.sample("r", Gamma(1.0, rate=1.0))
+
+    def each(z, y_k):
+        z = ngmp.sample("z", Normal(z, precision=q))
+        ngmp.sample("y", Normal(z, precision=r), obs=y_k)
+        return z, None
+
+    ngmp.scan(each, ngmp.sample("z0", Normal(0.0, std=5.0)), y)
+
+
+def test_long_steps_end_at_the_same_place_sooner(rng):
+    y = np.cumsum(0.3 * rng.standard_normal(60)) + rng.standard_normal(60)
+    runs = [
+        ngmp.compile(level, method=ngmp.StructuredVMP(), solver=ngmp.adaptive(apart=apart), max_sweeps=3000)(y=y)
+        for apart in (8, 0)
+    ]
+    assert all(bool(p.converged) for p in runs)
+    assert int(runs[0].sweeps) < 0.6 * int(runs[1].sweeps)
+    np.testing.assert_allclose(runs[0].free_energy, runs[1].free_energy, atol=1e-8)
+
+
+def test_a_run_that_fails_climbs_the_ladder_and_says_so(rng, monkeypatch):
+    y = np.cumsum(0.3 * rng.standard_normal(30)) + rng.standard_normal(30)
+    program = ngmp.compile(level)
+    good = program(y=y)
+    # A first rung that cannot get there: steps of a thousandth.
+    options = program._options._replace(solver=optax.sgd(1e-3), max_sweeps=60)
+    crippled = ngmp.Program(program.model, options)
+    post = crippled(y=y)
+    assert bool(post.converged) and int(post.state.rung) >= 1 and int(post.sweeps) > 60
+    assert "acceleration" in post.reason
+    np.testing.assert_allclose(post.free_energy, good.free_energy, atol=1e-6)
+    again = crippled.posterior(post.state, y=y)  # the state goes on with the program's own solver
+    np.testing.assert_allclose(again["z"].mean, post["z"].mean, atol=1e-8)
+    assert not bool(jax.jit(lambda y: crippled(y=y).converged)(y))  # traced, there is the first rung only
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged")
+def test_a_lost_run_has_no_free_energy():
+    post = ngmp.compile(plate, solver=optax.sgd(1.0), max_sweeps=1)(y=np.array([3.0, 1e6]), variance=1e-4)
+    assert not bool(post.converged)
+    assert float(post.free_energy) == np.inf and not np.isnan(float(post.residual))
+
+
+def test_steps_leave_a_quarter_of_what_a_marginal_has():
+    q = Gaussian.from_mean_variance(jnp.array([1.0, 1.0, 1.0]), jnp.array([0.5, 0.5, 0.5]))
+    step = Gaussian(jnp.array([0.2, 0.2, 0.2]), jnp.array([0.9, 0.1, -5.0]))
+    bounded = within(q, step)
+    np.testing.assert_allclose((q + bounded).precision, [0.5, 1.8, 12.0])
+    np.testing.assert_allclose(bounded.eta1, [0.2 * 0.75 / 0.9, 0.2, 0.2])  # a row is shortened as a whole
+    assert broadens(step).tolist() == [True, True, False]
+    narrow = GammaFamily(jnp.array([-4.0]), jnp.array([-1.0]))
+    after = GammaFamily.from_concentration_rate(jnp.array([2.0]), jnp.array([3.0]))
+    after = after + within(after, narrow)
+    np.testing.assert_allclose([after.concentration, after.rate], [[0.5], [3.375]])
