@@ -55,7 +55,7 @@ def test_counts_under_vague_priors_converge_to_the_solution():
 
     program, variances = ngmp.compile(model), 10.0 ** np.arange(0, 7)
     post = jax.vmap(lambda v: program(y=jnp.asarray(0.0), m=1.0, v=v))(variances)
-    assert post.converged.all() and int(post.sweeps.max()) <= 10
+    assert post.converged.all() and int(post.sweeps.max()) <= 25
     m, v = np.transpose([reference(0.0, 1.0, 1.0, x) for x in variances])
     tol = 1e-6 if jax.config.jax_enable_x64 else 1e-3
     np.testing.assert_allclose(post["f"].mean, m, rtol=tol, atol=tol)
