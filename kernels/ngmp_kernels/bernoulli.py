@@ -19,11 +19,12 @@ from .distribution import (
     exactly_one,
     register,
 )
-from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Values
+from .factor import AbstractConjugate, Cavities, Families, Values
 from .families import Bernoulli as BernoulliFamily
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
 from .logarithm import softplus
+from .logistic import AbstractLogistic
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .predictive import threshold_cdf
 from .projection import Quadrature, nodes
@@ -50,7 +51,7 @@ def logit_cdf(q: Gaussian, out: Array, trials: Array) -> Array:
     return jnp.where(k < 0.0, 0.0, jnp.where(k >= trials, 1.0, value))
 
 
-class BernoulliLogit(AbstractProjected):
+class BernoulliLogit(AbstractLogistic):
     """`f(z) = Bernoulli(out; logit^{-1} z)`: `l(z) = -y softplus(-z) - (1 - y) softplus(z)`."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
@@ -60,6 +61,10 @@ class BernoulliLogit(AbstractProjected):
 
     def log_density(self, z: Array) -> Array:
         return -self.out * softplus(-z) - (1.0 - self.out) * softplus(z)
+
+    def line(self) -> tuple[Array, Array, Array]:
+        out = jnp.asarray(self.out)
+        return out, 1.0 - out, jnp.zeros_like(out)
 
     def initial(self) -> tuple[Gaussian]:
         # Half a pseudo-count of either outcome: p = (y + 1/2)/2, that is logits of +-log 3.

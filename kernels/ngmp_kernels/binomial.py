@@ -8,10 +8,11 @@ from jaxtyping import Array, Bool, Float
 
 from .bernoulli import BernoulliPrior, as_logits, logit_cdf
 from .distribution import BETA, CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, exactly_one, register
-from .factor import AbstractConjugate, AbstractProjected, Cavities, Families, Values
+from .factor import AbstractConjugate, Cavities, Families, Values
 from .families import Beta, Gaussian
 from .generic import ConstantFactor
 from .logarithm import softplus
+from .logistic import AbstractLogistic
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .special import binomial_cdf, is_count, log_binomial, safe_log
 
@@ -21,7 +22,7 @@ def _check_counts(counts: Array, trials: Array) -> dict[str, Array]:
     return {"counts must be integers from 0 to the number of trials n": inside}
 
 
-class BinomialLogit(AbstractProjected):
+class BinomialLogit(AbstractLogistic):
     """`f(z) = Binomial(counts; trials, logit^{-1} z)`: `l(z) = log C(n, y) - y softplus(-z) - (n - y) softplus(z)`."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
@@ -34,6 +35,10 @@ class BinomialLogit(AbstractProjected):
         failures = self.trials - self.counts
         log_f = -self.counts * softplus(-z) - failures * softplus(z)
         return log_f + log_binomial(self.trials, self.counts)
+
+    def line(self) -> tuple[Array, Array, Array]:
+        counts, trials = jnp.asarray(self.counts), jnp.asarray(self.trials)
+        return counts, trials - counts, jnp.zeros_like(counts)
 
     def initial(self) -> tuple[Gaussian]:
         # Half a pseudo-count of either outcome; the variance of an empirical logit is 1/(n p (1 - p)).

@@ -8,18 +8,19 @@ from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float
 
 from .distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, register
-from .factor import AbstractProjected, Cavities, Families, Values
+from .factor import Cavities, Families, Values
 from .families import Beta, Gaussian
 from .families._special import gammaln, log_gamma_ratio
 from .generic import ConstantFactor
 from .logarithm import softplus
+from .logistic import AbstractLogistic
 from .oracle import Case, oracle_case, some_gaussian, uniform
 from .predictive import threshold_cdf
 from .projection import Quadrature, nodes
 from .special import is_count, negative_binomial_cdf, safe_exp, safe_log
 
 
-class NegativeBinomialLog(AbstractProjected):
+class NegativeBinomialLog(AbstractLogistic):
     """`f(z) = NegativeBinomial(counts; mean e^z, dispersion phi)`.
 
     With `u = z - log phi`:
@@ -37,6 +38,10 @@ class NegativeBinomialLog(AbstractProjected):
         u = z - jnp.log(phi)
         constant = log_gamma_ratio(phi, y) - gammaln(y + 1.0)
         return constant - y * softplus(-u) - phi * softplus(u)
+
+    def line(self) -> tuple[Array, Array, Array]:
+        dispersion = jnp.asarray(self.dispersion)
+        return jnp.asarray(self.counts), dispersion, jnp.log(dispersion)
 
     def initial(self) -> tuple[Gaussian]:
         rate = self.counts + 0.5
