@@ -27,6 +27,7 @@ _STEP, _COUNT = 0.64, 44  # trapezoidal nodes of T, on both sides: its tail beyo
 _T = _STEP * np.arange(-_COUNT, _COUNT + 1)
 _W = 1 / (2 + 2 * np.cosh(_T))
 _W /= _W.sum()
+_DENSITY, _LOG_2 = float(1 / np.sqrt(2 * np.pi)), float(np.log(2.0))  # numpy scalars would make all of it double
 
 
 def logistic_moments(mean: Array, std: Array) -> tuple[Array, Array, Array, Array]:
@@ -34,7 +35,7 @@ def logistic_moments(mean: Array, std: Array) -> tuple[Array, Array, Array, Arra
     t, w = (jnp.asarray(x, mean.dtype).reshape((-1,) + (1,) * mean.ndim) for x in (_T, _W))
     gap = mean - t
     a = gap / std
-    density = jnp.exp(-0.5 * a * a) / np.sqrt(2 * np.pi)
+    density = jnp.exp(-0.5 * a * a) * _DENSITY
     below, above = ndtr(a), ndtr(-a)
     sums = (below, above, density, std * density + gap * below)
     first, second, slope, plus = (jnp.sum(w * x, axis=0) for x in sums)
@@ -78,7 +79,7 @@ class AbstractLogistic(AbstractProjected):
         _, _, shift = self.line()
         centre = jnp.broadcast_to(shift, narrow.shape)
         y, w, _ = self.line()
-        constant = self.log_density(centre[None])[0] + (y + w) * np.log(2.0)
+        constant = self.log_density(centre[None])[0] + (y + w) * _LOG_2
         broad = marginal.std > _BROAD
         return jax.lax.cond(
             jnp.any(broad), lambda: jnp.where(broad, self._broad(marginal)[1] + constant, narrow), lambda: narrow
