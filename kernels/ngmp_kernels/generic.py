@@ -20,7 +20,7 @@ from .factor import (
     Rule,
     nested_quadrature,
 )
-from .families import Gamma, Gaussian
+from .families import AbstractFamily, Gamma, Gaussian
 from .oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .projection import Quadrature
 from .start import peak
@@ -112,7 +112,7 @@ class GenericFactor(AbstractProjected):
             return self.log_density
         return nested_quadrature(self, j, cavities, self.inner)
 
-    def initial(self) -> tuple[Gaussian | None, ...]:
+    def initial(self) -> tuple[AbstractFamily | None, ...]:
         # Of several interfaces, each may have its peak where another is at its end: they start flat.
         if self.families != (Gaussian,):
             return super().initial()

@@ -39,7 +39,7 @@ def peak(log_density: Callable[[Array], Array], n: int, dtype: Any) -> Gaussian:
 
     def narrow(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         centre, width, best = carry
-        *_, best, at = jax.lax.fori_loop(0, _NODES, look, (centre, width, best, centre))
+        _, _, best, at = jax.lax.fori_loop(0, _NODES, look, (centre, width, best, centre))
         return at, width * (2.0 / (_NODES - 1)), best
 
     start = jnp.zeros(n, dtype), jnp.full(n, _REACH, dtype), jnp.full(n, -jnp.inf, dtype)
