@@ -15,6 +15,7 @@ The random numbers are numpy's, so counts agree with the published ones in kind,
 """
 
 import argparse
+import dataclasses
 
 import jax
 
@@ -58,7 +59,7 @@ def start(program: ngmp.Program, momentum: tuple[float, float], y, seen) -> ngmp
     memory = state.memory
     if beta:
         memory = optax.tree_utils.tree_set(memory, trace=jax.tree.map(jnp.negative, target))
-    return ngmp.State(leaves, state.step, memory, state.residuals, state.sweeps, state.shrinks)
+    return dataclasses.replace(state, leaves=leaves, memory=memory)
 
 
 def traces(arm: str, y: np.ndarray, seen: np.ndarray, sweeps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,7 @@ from ._apart import apart
 from ._chunks import by_chunks
 from ._core import Core, CoreResult, Leaves, masked
 from ._initial import Given, at_interface, guesses
-from ._rules import StructuredVMP, select
+from ._rules import StructuredVMP, select, settled
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
 
@@ -56,8 +56,9 @@ class Evaluation(NamedTuple):
 class Map:
     """The emitted functions: `initial`, `evaluate`, `free_energy`."""
 
-    def __init__(self, plan: Plan, rules: dict[str, Any]):
+    def __init__(self, plan: Plan, rules: dict[str, Any], settles: bool = False):
         self.plan = plan
+        self.settles = settles  # whether unary factors are solved on their edges: see `settled`
         self.core = Core(plan)
         self.rules = rules  # message rule by group name
         self.hinted: dict[str, bool] = {}  # which leaves `initial` starts at the data
@@ -112,6 +113,8 @@ class Map:
                 if keys is not None and key not in keys:
                     continue
                 eta, exists = self._target(group, j, marginals, own, rests)
+                if self.settles:
+                    eta = settled(self.rules[group.name], group.factor, eta, marginals, own)  # type: ignore[arg-type]
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 if group.name in shares:

@@ -31,6 +31,7 @@ class Options(NamedTuple):
     max_sweeps: int
     tol: float | None
     max_specialisations: int
+    settles: bool = False  # whether unary factors are solved on their edges: the default solver does
     ladder: tuple[optax.GradientTransformation, ...] = ()  # what is tried, in order, where the solver has failed
 
 

@@ -78,7 +78,7 @@ def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Compiled:
     groups = factorise(groups, rules, options.factorise, rolled.names)
     check_rules(rules, groups)
     plan = schedule(rolled, groups, dtype, options.executors)
-    map = Map(plan, rules)
+    map = Map(plan, rules, options.settles)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
     return Compiled(plan, map, Solver(map, options.solver, options.max_sweeps, tol, choose_blocks(options, map)))
 

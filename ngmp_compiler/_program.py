@@ -380,6 +380,6 @@ def compile(
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), solver or adaptive(), sweeps, tol, int(max_specialisations),
-        () if solver or max_sweeps is not None else (anderson(8, cautious=False), slow),
+        solver is None, () if solver or max_sweeps is not None else (anderson(8, cautious=False), slow),
     )  # fmt: skip
     return Program(model, options)

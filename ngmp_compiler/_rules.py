@@ -76,6 +76,8 @@ class AbstractRule(eqx.Module):
     """A message rule; see the module docstring."""
 
     mean_field: eqx.AbstractClassVar[bool]
+    settles: ClassVar[bool] = False
+    """Whether the target of a unary factor may be what one projection after the other comes to on its edge."""
     sees_cavities: ClassVar[bool] = False
     """Whether `target` and `evidence` take `rests`, the cavities that the core knows without subtraction."""
 
@@ -129,6 +131,7 @@ class NGMP(AbstractRule):
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
     mean_field: ClassVar[bool] = False
+    settles: ClassVar[bool] = True
     sees_cavities: ClassVar[bool] = True
 
     def target(
@@ -140,8 +143,7 @@ class NGMP(AbstractRule):
             exact = left_out(marginals, leaves, 1.0, rests)
             exists = factor.message_exists(j, marginals[j], exact)
             found = tuple(select(exists, c, q) for c, q in zip(exact, marginals, strict=True))
-            once = factor.project(j, marginals[j], found, self.projection)
-            return _settled(factor, once, marginals, exact), exists
+            return factor.project(j, marginals[j], found, self.projection), exists
         found, proper = cavities(marginals, leaves, p, rests)
         message = factor.fractional_message(j, found, p, Quadrature())
         return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
@@ -176,14 +178,16 @@ class NGMP(AbstractRule):
         return len(factor.interfaces) == 1 and isinstance(self.projection, Quadrature)
 
 
-def _settled(factor: AbstractProjected, once: AbstractFamily, marginals: Families, exact: Families) -> AbstractFamily:
+def settled(
+    rule: Any, factor: AbstractProjected, once: AbstractFamily, marginals: Families, leaves: Families
+) -> AbstractFamily:
     """One projection, `once`; or what it comes to on the edge of a unary factor that knows it, the cavity held fixed.
 
     The fixed points are the same, and so are their derivatives: those of `once` stand for both.
     """
-    if len(marginals) != 1 or len(exact) != 1:
+    if len(marginals) != 1 or not rule.settles or not isinstance(rule.projection, Quadrature):
         return once
-    marginal, cavity = marginals[0], exact[0]
+    marginal, (cavity,) = marginals[0], left_out(marginals, leaves)
     proper = cavity.is_proper()
     eta = factor.settle(marginal, select(proper, cavity, marginal))
     if eta is None:
@@ -291,8 +295,8 @@ class AbstractVMP(AbstractRule):
     projection: eqx.AbstractVar[Any]
 
     def target(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> Any:
-        once = _mean_field_target(self.projection, factor, j, marginals)
-        eta = _settled(factor, once, marginals, left_out(marginals, leaves))
+        del leaves
+        eta = _mean_field_target(self.projection, factor, j, marginals)
         return eta, jnp.ones(marginals[j].batch_shape, bool)
 
     def message(self, factor: AbstractProjected, j: int, marginals: Families, leaves: Families) -> LogMessage:
@@ -333,6 +337,7 @@ class NCVMP(AbstractVMP):
     """Non-conjugate VMP: one tangent projection, a sweep, of the expected log-factor under the other marginals."""
 
     projection: Any = Quadrature()
+    settles: ClassVar[bool] = True
     mean_field: ClassVar[bool] = True
 
 

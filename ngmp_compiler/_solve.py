@@ -25,8 +25,8 @@ CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
-    STUCK: "no proper step was found: marginals turn improper along every shortened step; check priors and data scale: "
-    "the joint itself may be improper",
+    STUCK: "marginals turn improper, or run off, along every step that was tried; check priors and data scale: the "
+    "joint itself may be improper",
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
@@ -114,8 +114,8 @@ class Solver:
         moves = state.moves.seen(before, moved, self.tol)
         step = jax.tree.map(lambda s, g: jnp.where(moves.wanted[block], -g, s), step, gradient)
         step = {key: within(result.edges[key], s) for key, s in step.items()}
-        whole = jax.tree.map(lambda s, g: jnp.all(s == -g), step, gradient)
-        moves = moves._replace(next=moves.next.at[block].set(functools.reduce(jnp.logical_and, jax.tree.leaves(whole))))
+        whole = jax.tree.leaves(jax.tree.map(lambda s, g: jnp.all(s == -g), step, gradient))
+        moves = moves._replace(next=moves.next.at[block].set(functools.reduce(jnp.logical_and, whole, True)))
         zeros = jax.tree.map(jnp.zeros_like, state.leaves)
         shares, watch = self._watched(state, block, moved, rows, borrowed)
         accepted = State(
@@ -179,7 +179,7 @@ class Solver:
         """
         everyone = state.shrinks >= _MANY_SHRINKS - 1
         found = {key: jnp.where(proper, ~fine[key], broadens(state.step[key])) for key in state.step}
-        anyone = jnp.any(jnp.stack([jnp.any(rows) for rows in found.values()]))
+        anyone = jnp.any(jnp.stack([jnp.asarray(False), *(jnp.any(rows) for rows in found.values())]))
         return {key: rows | everyone | ~anyone for key, rows in found.items()}
 
     def _converged(self, state: State) -> Bool[Array, ""]:
@@ -200,12 +200,15 @@ class Solver:
         return state, jnp.where(fine, CONVERGED, RUNNING)
 
     def lost(self, state: State) -> Bool[Array, ""]:
-        """Whether a run has ended with marginals that still leap: its free energy says nothing of the model."""
-        return ~self._converged(state) & (state.residual > _LEAP)
+        """Whether a run has ended with marginals that still leap, or cannot move: its free energy says nothing."""
+        far = (state.residual > _LEAP) & jnp.isfinite(state.residual)
+        return ~self._converged(state) & (far | (state.residual == 0.0))
 
     def status(self, state: State) -> Int[Array, ""]:
         """Why a run stopped: a key of `REASONS`."""
-        stuck = jnp.where(state.shrinks >= _MANY_SHRINKS, STUCK, RUNNING)
+        # A marginal that grows fourfold in every sweep runs off, to where rounding keeps it from moving at all.
+        runs_off = (state.residual > 2.5) & jnp.isfinite(state.residual) | (state.residual == 0.0)
+        stuck = jnp.where((state.shrinks >= _MANY_SHRINKS) | runs_off, STUCK, RUNNING)
         return jnp.where(self._converged(state), CONVERGED, stuck)
 
 

@@ -192,7 +192,7 @@ def test_a_warm_start_continues():
     inputs = {"y": COUNTS, "mask": SEEN}
     cold = CHAIN(**inputs)
     again = CHAIN(**inputs, init=cold.state)
-    assert again.converged and again.sweeps <= 2
+    assert again.converged and again.sweeps <= 4  # two to see a move, one undamped to judge by
     _same(again.marginals, cold.marginals)
     near = CHAIN(y=COUNTS, mask=SEEN, sigma2=0.1001, init=cold.state)
     assert near.converged and near.sweeps < CHAIN(y=COUNTS, mask=SEEN, sigma2=0.1001).sweeps
