@@ -47,7 +47,7 @@ def anderson(memory: int = 5, cautious: bool = True) -> optax.GradientTransforma
        \eta_{t+1} = \eta_t - \textstyle\sum_j \gamma_j \Delta x_j - \alpha \circ (r_t - \sum_j \gamma_j \Delta r_j), $$
 
     where the rates $\alpha$, one for every element of a leaf, are those of `adaptive`: what the weights do not explain
-    is damped as it would be without them. The norm is the one that a run stops by, Euclidean over a leaf relative to
+    is damped as it would be without them. The norm is Euclidean over a leaf, relative to
     its target, and the small system has a ridge of 1e-6 times its diagonal.
 
     A secant is worth something only where the map is nearly affine, so mixing is safeguarded. There is none until

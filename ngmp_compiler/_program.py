@@ -363,7 +363,8 @@ def compile(
             call that has not converged in `max_sweeps` sweeps then goes on with `ngmp.anderson()`, and if that fails
             with small steps; `post.reason` says so. Under `jit` there is the first only.
         max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
-        tol: relative residual at which a run has converged; by default 1e-8 in float64, 1e-4 in float32.
+        tol: how far, in its standard deviations, an undamped sweep may still move a marginal of a run that has
+            converged (see `_solve`); by default 1e-8 in float64, 1e-4 in float32.
         max_specialisations: how many compiled functions to keep, for inputs of as many shapes; the least recently used
             go first. `program.clear()` drops all.
 

@@ -76,9 +76,8 @@ class AbstractLogistic(AbstractProjected):
         narrow = expectation(marginal, self.log_density, rule)
         if not isinstance(rule, Quadrature):
             return narrow
-        _, _, shift = self.line()
+        y, w, shift = self.line()
         centre = jnp.broadcast_to(shift, narrow.shape)
-        y, w, _ = self.line()
         constant = self.log_density(centre[None])[0] + (y + w) * _LOG_2
         broad = marginal.std > _BROAD
         return jax.lax.cond(

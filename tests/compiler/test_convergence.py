@@ -126,7 +126,7 @@ def test_long_steps_end_at_the_same_place_sooner(rng):
     np.testing.assert_allclose(runs[0].free_energy, runs[1].free_energy, atol=1e-8)
 
 
-def test_a_run_that_fails_climbs_the_ladder_and_says_so(rng, monkeypatch):
+def test_a_run_that_fails_climbs_the_ladder_and_says_so(rng):
     y = np.cumsum(0.3 * rng.standard_normal(30)) + rng.standard_normal(30)
     program = ngmp.compile(level)
     good = program(y=y)
