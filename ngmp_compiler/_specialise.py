@@ -6,7 +6,7 @@ shapes change.
 """
 
 import functools
-import gc
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -71,10 +71,17 @@ def forget_traces() -> None:
     programs that are long gone, stays with them for ever (jax 0.10: a quarter of a megabyte for each shape of a small
     model). Functions of the user keep what they have compiled; those of jax compile again where they are called alone.
     """
+    # Found in the modules, and in what stands there (ufuncs keep theirs in a dictionary). Not by gc.get_objects: it hands
+    # out tuples that other threads are still building, which breaks them.
     kind = type(jax.jit(forget_traces))
-    for thing in gc.get_objects():
-        if type(thing) is kind and str(thing.__module__).split(".")[0] in _OURS:
-            thing.clear_cache()  # type: ignore[attr-defined]
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in _OURS:
+            for thing in list(getattr(module, "__dict__", {}).values()):
+                kept = list(getattr(thing, "__dict__", {}).values())
+                inside = [x for d in kept if isinstance(d, dict) for x in list(d.values())]
+                for function in (thing, *kept, *inside):
+                    if type(function) is kind:
+                        function.clear_cache()  # type: ignore[attr-defined]
 
 
 def _static(key: tuple) -> Static | None:
