@@ -6,10 +6,8 @@ raises; under `jit` or `vmap` the result carries `converged=False` and the reaso
 
 import functools
 import operator
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
@@ -17,6 +15,7 @@ from jaxtyping import Array, Bool
 from ._expressions import Affine, Exp, Take, Variable
 from ._roll import Group
 from ._schedule import Plan
+from ._value import Value
 
 
 def _finite(value: Any) -> Any:
@@ -67,28 +66,34 @@ def checks(plan: Plan) -> list[Check]:
     return out
 
 
+class Failure(Value):
+    """Where a condition does not hold: in words and by shape, how often, where first, and what was given there."""
+
+    def __init__(self, check: Check):
+        first = jnp.argmin(check.ok)
+        self.text, self.shape, self.size = check.text, check.group.shape, check.ok.size
+        self.count, self.first, self.given = jnp.sum(~check.ok), first, _given(check.group, first)
+
+
 def _given(group: Group, row: Array) -> dict[str, Array]:
     """The constants of one element of a group, by the names the user gave them."""
     constants = {("obs" if k == "out" else k): v for k, v in group.arguments.items() if hasattr(v, "dtype")}
     return {k: jnp.asarray(v)[jnp.minimum(row, v.shape[0] - 1)] for k, v in constants.items()}
 
 
-def explain(build: Callable[[list[Any]], Plan], inputs: list[Any]) -> str:
-    """Every condition that does not hold for these inputs, with how often, where first, and what was given there."""
-    found: list[tuple[str, tuple[int, ...], int]] = []  # text, shape of the site, elements told apart
+def failures(plan: Plan) -> list[Failure]:
+    """Every condition of a plan, with how often it fails."""
+    return [Failure(c) for c in checks(plan) if c.ok.size]
 
-    def failures(inputs: list[Any]) -> list[Any]:
-        every = [c for c in checks(build(inputs)) if c.ok.size]
-        found[:] = [(c.text, c.group.shape, c.ok.size) for c in every]
-        return [(jnp.sum(~c.ok), jnp.argmin(c.ok), _given(c.group, jnp.argmin(c.ok))) for c in every]
 
-    results = jax.jit(failures)(inputs)  # fills `found` while it is traced
+def explain(found: list[Failure]) -> str:
+    """Every condition that does not hold, in words."""
     lines = []
-    for (text, shape, size), (count, first, given) in zip(found, results, strict=True):
-        if not count:
+    for f in found:
+        if not f.count:
             continue
-        index = ", ".join(str(i) for i in np.unravel_index(int(first), shape)) if size > 1 else ""
-        where = f" ({int(count)} of {size} elements, the first at [{index}])" if size > 1 else ""
-        values = ", ".join(f"{k}={np.array2string(np.asarray(v), threshold=6)}" for k, v in given.items())
-        lines.append(f"  {len(lines) + 1}. {text}{where}" + (f"; given {values}" if values else ""))
+        index = ", ".join(str(i) for i in np.unravel_index(int(f.first), f.shape)) if f.size > 1 else ""
+        where = f" ({int(f.count)} of {f.size} elements, the first at [{index}])" if f.size > 1 else ""
+        values = ", ".join(f"{k}={np.array2string(np.asarray(v), threshold=6)}" for k, v in f.given.items())
+        lines.append(f"  {len(lines) + 1}. {f.text}{where}" + (f"; given {values}" if values else ""))
     return "no posterior can be computed:\n" + "\n".join(lines)

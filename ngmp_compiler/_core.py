@@ -17,6 +17,7 @@ from ._points import may_vanish, widen
 from ._rules import select
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
+from ._value import Value
 from .executors import Solution
 
 Leaves = dict[str, AbstractFamily]
@@ -53,7 +54,7 @@ class CoreResult(NamedTuple):
     points: dict[str, Bool[Array, " n"]]  # where a functional is a constant, of interfaces where it can be
 
 
-class Core:
+class Core(Value):
     """The fixed part of a plan's core (messages of conjugate factors, summed once) and the function of its leaves."""
 
     def __init__(self, plan: Plan):

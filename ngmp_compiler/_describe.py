@@ -10,10 +10,10 @@ from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
 from ._apart import selectors
 from ._approximations import approximations
 from ._draw import draw
-from ._emit import Map
+from ._passes import Specialised
 from ._schedule import Plan
-from ._solve import Solver
 from ._type import FactorGroup, Functional, TableEdge
+from ._value import Value
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
@@ -34,12 +34,17 @@ def _edge(edge: Any) -> str:
     return f"{edge.plane}[{edge.index}]"
 
 
-class Description:
+class Description(Value):
     """A lowered program: print `describe()`, or `draw()` the factor graph and its surrogate as SVG."""
 
-    def __init__(self, plan: Plan, map: Map, solver: Solver, name: str, why: str = ""):
-        self.plan, self._map, self._solver, self.name = plan, map, solver, name
-        self._why = why  # the precision is what it is
+    def __init__(self, specialised: Specialised, name: str, why: str = ""):
+        self.specialised, self.name = specialised, name
+        self.why = why  # the precision is what it is
+        self.hinted = specialised.map.hinted()
+
+    @property
+    def plan(self) -> Plan:
+        return self.specialised.plan
 
     def __repr__(self) -> str:
         return self.describe()
@@ -55,7 +60,7 @@ class Description:
         """The plan in words."""
         plan = self.plan
         lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})"]
-        lines += [f"  computed in {jnp.dtype(plan.dtype).name}, {self._why}"] if self._why else []
+        lines += [f"  computed in {jnp.dtype(plan.dtype).name}, {self.why}"] if self.why else []
         lines += ["", "variables"]
         lines += _table([("name", "family", "shape")] + [
             (name, str(plane), str(positions.shape)) for name, (plane, positions, _) in plan.collections.items()
@@ -89,22 +94,22 @@ class Description:
         return rows
 
     def _rule(self, group: FactorGroup) -> str:
-        return str(self._map.rules[group.name])
+        return str(self.specialised.map.rules[group.name])
 
     def _initialisation(self) -> list[str]:
         rows = []
-        for key, hinted in self._map.hinted.items():
+        for key, hinted in self.hinted.items():
             rows.append(f"  {key}: {'projected at the marginal the data suggest' if hinted else 'flat'}")
-        for selector in selectors(self._map):
+        for selector in selectors(self.specialised.map):
             how = "classes that the priors do not tell apart start at clusters of the outcomes (k-means, in order)"
             rows.append(f"  {selector.name}: {how}")
         return rows or ["  none needed: every factor is conjugate"]
 
     def _steps(self) -> str:
-        if not self._map.projected:
+        if not self.specialised.map.projected:
             approximate = any(e.approximate for e in self.plan.discrete)
             return "one sweep, approximate: flooding iterates inside the core" if approximate else "exact in one sweep"
-        return f"at most {self._solver.max_sweeps} sweeps, to a relative residual of {self._solver.tol:g}"
+        return f"at most {self.specialised.solver.max_sweeps} sweeps, to a relative residual of {self.specialised.solver.tol:g}"
 
     def _warnings(self) -> list[str]:
         plan, out = self.plan, []
@@ -115,4 +120,4 @@ class Description:
                 out.append("  float32 with Gamma variables: projections lose digits at large shapes; prefer float64")
             if any(e.name in ("dense", "banded") for e in plan.gaussian):
                 out.append("  float32 Cholesky factors: badly conditioned posteriors may turn improper")
-        return out + [f"  approximate: {text}" for text in approximations(self._map)]
+        return out + [f"  approximate: {text}" for text in approximations(self.specialised.map)]

@@ -40,6 +40,7 @@ from ._initial import Given, at_interface, guesses
 from ._rules import StructuredVMP, select, settled
 from ._schedule import Plan
 from ._type import FactorGroup, Functional, PlaneEdge, TableEdge
+from ._value import Value
 
 Shares = dict[str, Float[Array, " n"]]
 
@@ -53,16 +54,22 @@ class Evaluation(NamedTuple):
     borrowed: dict[str, Bool[Array, " n"]]  # by leaf: which targets are, in part, those of mean field
 
 
-class Map:
+class Map(Value):
     """The emitted functions: `initial`, `evaluate`, `free_energy`."""
 
     def __init__(self, plan: Plan, rules: dict[str, Any], settles: bool = False):
-        self.plan = plan
-        self.settles = settles  # whether unary factors are solved on their edges: see `settled`
         self.core = Core(plan)
         self.rules = rules  # message rule by group name
-        self.hinted: dict[str, bool] = {}  # which leaves `initial` starts at the data
-        self.projected = [g for g in plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
+        self.settles = settles  # whether unary factors are solved on their edges: see `settled`
+
+    @property
+    def plan(self) -> Plan:
+        return self.core.plan
+
+    @property
+    def projected(self) -> list[FactorGroup]:
+        """The groups whose factors are not conjugate."""
+        return [g for g in self.plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
 
     def _interfaces(self, group: FactorGroup, result: CoreResult, leaves: Leaves):
         """Marginals and leaves of the interfaces of a group; a variable that all factors share may have one row."""
@@ -213,7 +220,6 @@ class Map:
                           for s, k in zip(start, known, strict=True))  # fmt: skip
             told = any(k is not None for k in known)
             for j, hint in enumerate(hints):
-                self.hinted[group.key(j)] = hint is not None
                 leaf = flat[j]
                 if hint is not None or told:
                     eta, exists = self._target(group, j, start, tuple(flat), {})
@@ -221,6 +227,11 @@ class Map:
                     leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
         return leaves if given else apart(self, leaves)
+
+    def hinted(self) -> dict[str, bool]:
+        """By leaf, whether `initial` starts it at the data."""
+        found = [(g, g.factor.initial()) for g in self.projected]  # type: ignore[attr-defined]
+        return {g.key(j): hint is not None for g, hints in found for j, hint in enumerate(hints)}
 
     def _fill(self, group: FactorGroup, hint: AbstractFamily) -> AbstractFamily:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])).astype(self.plan.dtype), hint)

@@ -18,6 +18,7 @@ from ._inputs import as_constant, is_array, unwrap
 from ._links import Exp as Exp
 from ._links import Product as Product
 from ._links import Take as Take
+from ._value import register
 from ._naming import label, not_affine, refuse, split_key, static_index
 
 
@@ -30,6 +31,9 @@ class Plane(NamedTuple):
     def __str__(self) -> str:
         size = "x".join(map(str, self.event_shape))
         return self.family.__name__ + (f"[{size}]" if size else "")
+
+    def __lt__(self, other: Any) -> bool:
+        return str(self) < str(other)  # any order does, for dictionaries by plane
 
 
 class _Arithmetic:
@@ -109,10 +113,11 @@ class _Arithmetic:
         return (self[k] for k in range(len(self)))  # type: ignore[index]
 
 
+@register
 class Variable(_Arithmetic):
     """Random variables: positions `index` (an integer array of the batch shape) in a plane of a trace frame."""
 
-    __slots__ = ("frame", "index", "plane")
+    __slots__ = ("_structure", "frame", "index", "plane")
 
     def __init__(self, frame: Any, plane: Plane, index: np.ndarray):
         self.frame = frame
@@ -153,10 +158,11 @@ class Term(NamedTuple):
     coefficient: Any
 
 
+@register
 class Affine(_Arithmetic):
     """`sum_j coefficient_j variable_j + offset`, elementwise over `batch_shape`, each value of `event_shape`."""
 
-    __slots__ = ("batch_shape", "event_shape", "offset", "terms")
+    __slots__ = ("_structure", "batch_shape", "event_shape", "offset", "terms")
 
     def __init__(self, terms: tuple[Term, ...], offset: Any, batch_shape: tuple, event_shape: tuple):
         self.terms = terms

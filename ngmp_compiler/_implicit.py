@@ -14,9 +14,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Float
 
 from ._krylov import solve
+from ._value import distinct
 
 Leaves = Any  # a pytree of arrays
 Inputs = Any  # what a fixed point depends on; integers have no derivative
@@ -32,20 +34,37 @@ def attach(target: Callable[[Leaves, Inputs], Leaves], leaves: Leaves, inputs: I
         tol: relative residual of the linear system; as small as rounding allows if that is larger.
     """
 
+    every, build = distinct(inputs)
+
     @jax.custom_jvp
-    def fixed(inputs: Inputs, leaves: Leaves) -> Leaves:
-        del inputs
+    def fixed(every: list[Array], leaves: Leaves) -> Leaves:
+        del every
         return leaves
 
-    @fixed.defjvp
     def fixed_jvp(primals: Any, tangents: Any) -> tuple[Leaves, Leaves]:
         # Derivatives of this rule, those of second order, are again those of the fixed point.
-        inputs, point = primals[0], fixed(*primals)
-        _, right = jax.jvp(lambda x: target(point, x), (inputs,), (tangents[0],))
-        _, moved = jax.linearize(lambda x: target(x, inputs), point)
+        every, point = primals[0], fixed(*primals)
+        right = _moved(lambda x: target(point, build(x)), every, tangents[0])
+        if right is None:
+            return point, jax.tree.map(jnp.zeros_like, point)
+        _, moved = jax.linearize(lambda x: target(x, build(every)), point)
         return point, _solved(moved, right, point, tol)
 
-    return fixed(inputs, jax.lax.stop_gradient(leaves))
+    fixed.defjvp(fixed_jvp, symbolic_zeros=True)
+    return fixed(every, jax.lax.stop_gradient(leaves))
+
+
+def _moved(function: Callable[[list[Array]], Any], arrays: list[Array], tangents: list[Any]) -> Any:
+    """The derivative of a function along tangents; None if all of them are zero. What is constant stays so."""
+    moving = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
+    if not moving:
+        return None
+
+    def at(values: list[Array]) -> Any:
+        given = dict(zip(moving, values, strict=True))
+        return function([given.get(i, x) for i, x in enumerate(arrays)])
+
+    return jax.jvp(at, ([arrays[i] for i in moving],), ([tangents[i] for i in moving],))[1]
 
 
 def _solved(moved: Callable[[Leaves], Leaves], right: Leaves, point: Leaves, tol: float) -> Leaves:
@@ -80,18 +99,20 @@ def envelope(
     derivatives go through them.
     """
 
+    every, build = distinct(inputs)
+
     @jax.custom_jvp
-    def stationary(inputs: Inputs, leaves: Leaves, value: Array) -> Array:
-        del inputs, leaves
+    def stationary(every: list[Array], leaves: Leaves, value: Array) -> Array:
+        del every, leaves
         return value
 
-    @stationary.defjvp
     def stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        inputs, leaves, _ = primals
-        _, tangent = jax.jvp(lambda x: energy(leaves, x), (inputs,), (tangents[0],))
-        return stationary(*primals), tangent
+        every, leaves, _ = primals
+        tangent = _moved(lambda x: energy(leaves, build(x)), every, tangents[0])
+        return stationary(*primals), jnp.zeros_like(value) if tangent is None else tangent
 
-    return stationary(inputs, leaves, jax.lax.stop_gradient(value))
+    stationary.defjvp(stationary_jvp, symbolic_zeros=True)
+    return stationary(every, leaves, jax.lax.stop_gradient(value))
 
 
 def flagged(ok: Bool[Array, ""], tree: Any) -> Any:

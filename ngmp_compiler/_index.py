@@ -29,6 +29,14 @@ class IndexMap:
     def n(self) -> int:
         return len(self.positions)
 
+    def __hash__(self) -> int:
+        return hash((self.n, self.size, self.kind, self.start, self.levels))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IndexMap):
+            return NotImplemented
+        return self.size == other.size and np.array_equal(self.positions, other.positions)
+
     def __str__(self) -> str:
         grid = f"grid({self.start}" + "".join(f" + {stride}*{count}" for count, stride in self.levels) + ")"
         return {"shift": f"shift({self.start})", "one": f"one({self.start})", "grid": grid}.get(self.kind, self.kind)

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.core import eval_jaxpr
 
 from ngmp_kernels.lanes import one_by_one
 
+from ._value import distinct
 
-def without_derivatives(iterate: Callable[[Any], Any], begin: Any, alone: bool) -> Any:
-    """`iterate(begin)`, of which no derivatives are taken, whatever it closes over; `alone` as in `one_by_one`."""
-    jaxpr, shape = jax.make_jaxpr(iterate, return_shape=True)(begin)
 
-    def run(closed_over: list[Any], begin: Any) -> Any:
-        found = eval_jaxpr(jaxpr.jaxpr, closed_over, *jax.tree.leaves(begin))
-        return jax.tree.unflatten(jax.tree.structure(shape), found)
+def without_derivatives(iterate: Callable[[Any, Any], Any], value: Any, begin: Any, alone: bool) -> Any:
+    """`iterate(value, begin)`, of which no derivatives are taken; `alone` as in `one_by_one`."""
+    arrays, build = distinct(value)
 
-    return (one_by_one(run) if alone else run)(*jax.lax.stop_gradient((jaxpr.consts, begin)))
+    def run(arrays: list[Any], begin: Any) -> Any:
+        return iterate(build(arrays), begin)
+
+    return (one_by_one(run) if alone else run)(*jax.lax.stop_gradient((arrays, begin)))

@@ -11,15 +11,17 @@ import numpy as np
 
 from ._errors import ModelError, Problem
 from ._inputs import is_array, unwrap
+from ._value import register
 
 
+@register
 class Exp:
     """`exp(inner)` of an affine expression: a rate or a precision through its logarithm.
 
     Products stay inside the exponential, `c exp(z) = exp(z + log c)` for c > 0; sums have no such form.
     """
 
-    __slots__ = ("inner",)
+    __slots__ = ("_structure", "inner")
     __array_ufunc__ = None  # numpy arrays on the left defer to us
     is_expression = True
 
@@ -67,13 +69,14 @@ def _log(c: Any) -> Any:
     return math.log(c)
 
 
+@register
 class Take:
     """The entry of a table picked by categorical variables, one for each of its leading axes.
 
     The table is a constant array, or a tuple of random variables: its entries, in row-major order.
     """
 
-    __slots__ = ("indices", "table")
+    __slots__ = ("_structure", "indices", "table")
     __array_ufunc__ = None
     is_expression = True
 

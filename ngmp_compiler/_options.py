@@ -10,6 +10,8 @@ import optax
 from ngmp_kernels import AbstractProjected
 from ngmp_kernels.families import Dirichlet
 
+from ._adaptive import adaptive
+from ._anderson import anderson
 from ._emit import Map
 from ._errors import ModelError, Problem, listed
 from ._factorise import separated
@@ -27,12 +29,27 @@ class Options(NamedTuple):
     schedule: list[tuple[str, ...]] | None
     executors: dict[str, str]
     carry: dict[str, str]
-    solver: optax.GradientTransformation
-    max_sweeps: int
+    solver: optax.GradientTransformation | None  # None: the ladder
+    max_sweeps: int | None
     tol: float | None
     max_specialisations: int
-    settles: bool = False  # whether unary factors are solved on their edges: the default solver does
-    ladder: tuple[optax.GradientTransformation, ...] = ()  # what is tried, in order, where the solver has failed
+    rung: int = 0  # of the ladder
+
+    @property
+    def rungs(self) -> tuple[optax.GradientTransformation, ...]:
+        """What is tried, in order, as long as nothing has converged."""
+        if self.solver is not None:
+            return (self.solver,)
+        return _LADDER if self.max_sweeps is None else _LADDER[:1]
+
+    @property
+    def settles(self) -> bool:
+        """Whether unary factors are solved on their edges: the default solver does."""
+        return self.solver is None
+
+
+_LADDER = adaptive(), anderson(8, cautious=False), optax.chain(adaptive(grow=1.05), optax.scale(0.1))
+MAX_SWEEPS = 500  # by default
 
 
 def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashable]:

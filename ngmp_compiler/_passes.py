@@ -13,13 +13,14 @@ from ._declare import trace
 from ._emit import Map
 from ._factorise import factorise
 from ._inputs import Input, wrap
-from ._options import Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
+from ._options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
 from ._precision import precision, widen_halves
 from ._roll import Rolled, roll
 from ._schedule import Plan, schedule
 from ._solve import Solver
 from ._type import FactorGroup, lower
 from ._validate import check_inputs
+from ._value import Value
 
 _DYNAMIC = (float, complex, np.ndarray, np.generic, jax.Array, Input, jax.ShapeDtypeStruct)
 
@@ -32,20 +33,26 @@ class Static(NamedTuple):
     kinds: tuple[type, ...]  # of these values: 1 == True, and yet they are not the same
 
 
-class Front(NamedTuple):
+class Front(Value):
     """A model declared, rolled and typed."""
 
-    rolled: Rolled
-    groups: list[FactorGroup]
-    dtype: Any
+    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any):
+        self.rolled, self.groups, self.dtype = rolled._replace(groups=[]), groups, dtype
 
 
-class Compiled(NamedTuple):
-    """All that one specialisation of a program consists of."""
+class Specialised(Value):
+    """All that one specialisation of a program consists of: plan, map and solver, with the arrays of its inputs."""
 
-    plan: Plan
-    map: Map
-    solver: Solver
+    def __init__(self, solver: Solver):
+        self.solver = solver
+
+    @property
+    def map(self) -> Map:
+        return self.solver.map
+
+    @property
+    def plan(self) -> Plan:
+        return self.map.plan
 
 
 def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
@@ -68,9 +75,23 @@ def front(model: Callable, options: Options, static: Static, dynamic: list[Any],
     return Front(rolled, lower(rolled, dtype), dtype)
 
 
-def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Compiled:
+def stage(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str]) -> Callable:
+    """`front`, run once, as a function of the traced inputs that runs no model: for inputs of these shapes."""
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in dynamic]
+    program, found = jax.make_jaxpr(lambda x: front(model, options, static, x, named), return_shape=True)(shapes)
+    tree = jax.tree.structure(found)
+
+    def typed(dynamic: list[Any]) -> Front:
+        found = jax.core.eval_jaxpr(program.jaxpr, program.consts, *dynamic)
+        # Literals come as a kind of array of their own.
+        return jax.tree.unflatten(tree, [x if isinstance(x, jax.Array) else np.asarray(x) for x in found])
+
+    return typed
+
+
+def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Specialised:
     """Factorise, schedule, emit; with `carry` in place of priors, and without data that are not to be seen."""
-    rolled, groups, dtype = typed
+    rolled, groups, dtype = typed.rolled, typed.groups, typed.dtype
     groups = replace_priors(groups, carry, rolled.names, dtype)
     groups = groups if seen else unobserved(groups)
     check_repeats(groups)
@@ -80,7 +101,8 @@ def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Compiled:
     plan = schedule(rolled, groups, dtype, options.executors)
     map = Map(plan, rules, options.settles)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
-    return Compiled(plan, map, Solver(map, options.solver, options.max_sweeps, tol, choose_blocks(options, map)))
+    sweeps = MAX_SWEEPS if options.max_sweeps is None else options.max_sweeps
+    return Specialised(Solver(map, options.rungs[options.rung], sweeps, tol, choose_blocks(options, map)))
 
 
 def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:

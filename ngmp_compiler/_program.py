@@ -2,38 +2,33 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.core import Tracer
 
-from ._adaptive import adaptive
-from ._anderson import anderson
-from ._approximations import approximations
 from ._carry import Carry, as_sources, check_carry, next_carry, prior_marginals
-from ._checks import checks, explain
-from ._core import Leaves
+from ._checks import Failure, explain, failures
 from ._describe import Description
 from ._errors import ConvergenceWarning, DataError, warn
 from ._export import export
-from ._implicit import attach, envelope, flagged
+from ._implicit import flagged
+from ._infer import infer, posterior, settle
 from ._initial import Given
-from ._lanes import without_derivatives
 from ._options import Options
-from ._passes import Compiled, Static, build, front, split
-from ._posterior import Members, Posterior, Prediction, not_converged, runs, topology
+from ._passes import Front, Specialised, Static, build, split, stage
+from ._posterior import Posterior, Prediction, not_converged
 from ._precision import reason
 from ._predict import predict
 from ._rules import NGMP
-from ._solve import CONVERGED, INVALID, REASONS, RUNNING, STUCK, UNSETTLED, State
+from ._solve import CONVERGED, INVALID, REASONS, RUNNING, STUCK, State
 from ._specialise import Specialisations
-from ._validate import bind, check_options
+from ._validate import bind, check_options, check_picklable
 
 
 class Program:
@@ -51,6 +46,15 @@ class Program:
         self._compiled = Specialisations(options.max_specialisations)
         self._next: Program | None = None  # the next rung of the ladder, once one is needed
 
+    def __deepcopy__(self, memo: dict) -> "Program":
+        """A program of its own, with nothing compiled yet; models and options do not change, so they are shared."""
+        del memo
+        return Program(self.model, self._options)
+
+    def __reduce__(self) -> tuple:
+        check_picklable(self.model, self._options._asdict())
+        return Program, (self.model, self._options)
+
     def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Static, list[Any]]:
         return split(bind(self.model, self._signature, args, kwargs))
 
@@ -62,74 +66,24 @@ class Program:
         """Drop everything that was compiled, and its memory; the next call compiles anew."""
         self._compiled.clear()
 
-    def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Compiled:
+    def _front(self, static: Static, dynamic: list[Any], named: Iterable[str]) -> Front:
+        """The model declared, rolled and typed; the model function runs once for inputs of these shapes and types."""
+        key = static, frozenset(named), tuple([(x.shape, x.dtype, x.weak_type) for x in dynamic])
+        make = functools.partial(stage, self.model, self._options, static, dynamic, key[1])
+        return self._compiled.stage(key, make)(dynamic)
+
+    def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Specialised:
         """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
-        typed = front(self.model, self._options, static, dynamic, carry or ())
-        return build(typed, self._options, carry or {}, seen)
+        carry = carry or {}
+        others = (name for name in carry if name not in self._options.carry)
+        return build(self._front(static, dynamic, others), self._options, carry, seen)
 
     # -- the compiled functions --------------------------------------------------------------------------------------
-
-    def _violations(self, compiled: Compiled) -> jax.Array:
-        found = [jnp.any(~check.ok) for check in checks(compiled.plan)]
-        return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
     def _run_impl(
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> Posterior:
-        compiled = self._build(static, dynamic, carry)
-        invalid = self._violations(compiled)
-        if not compiled.map.projected:
-            post = self._finish(compiled, compiled.solver.init({}), invalid)
-            return flagged(post.converged, post)
-        start = init.leaves if isinstance(init, State) else compiled.map.initial(init)
-        state = self._settle(compiled, start, static, (dynamic, carry))
-        post = self._finish(compiled, state, invalid)
-        if compiled.map.stationary:
-            energy = envelope(lambda leaves, x: self._build(static, *x).map.energy(leaves),
-                              post.free_energy, state.leaves, (dynamic, carry))  # fmt: skip
-            post = eqx.tree_at(lambda p: p.free_energy, post, energy)
-        return flagged(post.converged, post)
-
-    def _settle(self, compiled: Compiled, start: Leaves, static: Static, inputs: tuple, seen: bool = True) -> State:
-        """Run to the fixed point; the leaves have its derivatives in the inputs, data and carry."""
-        # The iteration is not differentiated; the fixed point is.
-        alone = any(executor.alone for executor in compiled.plan.gaussian)
-        state = without_derivatives(compiled.solver.run, compiled.solver.init(start), alone)
-
-        def target(leaves: Leaves, inputs: Any) -> Leaves:
-            inputs, shares = inputs
-            return self._build(static, *inputs, seen=seen).map.evaluate(leaves, shares=shares).target
-
-        inputs = inputs, state.shares
-        return eqx.tree_at(lambda s: s.leaves, state, attach(target, state.leaves, inputs, 0.1 * compiled.solver.tol))
-
-    def _finish(self, compiled: Compiled, state: State, invalid: jax.Array) -> Posterior:
-        plan, map = compiled.plan, compiled.map
-        result = map.core.refined(state.leaves)
-        if map.projected:
-            status = compiled.solver.status(state)
-        else:  # conjugate: the core is exact, in one sweep
-            state, status = compiled.solver.exact(state, result.proper & jnp.isfinite(result.log_partition))
-        status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
-        status = jnp.where(invalid, INVALID, status)
-        marginals = {}
-        for key, (plane, positions, _) in plan.collections.items():
-            start, count = int(positions.reshape(-1)[0]), positions.size
-            whole = result.planes[plane]
-
-            def shaped(x: jax.Array, start=start, count=count, shape=positions.shape) -> jax.Array:
-                part = x if count == x.shape[0] else x[start : start + count]
-                return part.reshape(*shape, *x.shape[1:])
-
-            marginals[key] = jax.tree.map(shaped, whole)
-        energy = map.free_energy(state.leaves, result, state.shares)
-        if map.projected:
-            energy = jnp.where(compiled.solver.lost(state), jnp.inf, energy)
-        neighbours = runs({name: plan.names[name] for name in marginals if name in plan.names}, result.neighbours)
-        return Posterior(
-            marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
-            result.jitter, Members(plan.collections), approximations(map), topology(plan),
-        )  # fmt: skip
+        return infer(self._build(static, dynamic, carry), init)
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
         compiled = self._build(static, dynamic)
@@ -139,24 +93,26 @@ class Program:
         return self._build(static, dynamic).solver.sweep(state)
 
     def _posterior_impl(self, static: Static, dynamic: list[Any], state: State) -> Posterior:
-        compiled = self._build(static, dynamic)
-        return self._finish(compiled, state, self._violations(compiled))
+        return posterior(self._build(static, dynamic), state)
 
     def _predict_impl(self, static: Static, site: str, dynamic: list[Any], state: State) -> Prediction:
         return predict(self._build(static, dynamic).map, site, state.leaves)
 
     def _start_impl(self, static: Static, dynamic: list[Any]) -> Carry:
-        rolled, groups, _ = front(self.model, self._options, static, dynamic)
-        return prior_marginals(self._options.carry, groups, rolled.names)
+        typed = self._front(static, dynamic, ())
+        return prior_marginals(self._options.carry, typed.groups, typed.rolled.names)
 
     def _forecast_impl(
         self, static: Static, site: str, dynamic: list[Any], carry: Carry
     ) -> tuple[Prediction, jax.Array]:
-        compiled = self._build(static, dynamic, carry, seen=False)
+        solver = self._build(static, dynamic, carry, seen=False).solver
         # Levels between the carried variables and the site may have messages of their own to agree on.
-        state = self._settle(compiled, compiled.map.initial(), static, (dynamic, carry), seen=False)
-        status = compiled.solver.status(state)
-        return flagged(status == CONVERGED, predict(compiled.map, site, state.leaves)), status
+        state = settle(solver, solver.map.initial())
+        status = solver.status(state)
+        return flagged(status == CONVERGED, predict(solver.map, site, state.leaves)), status
+
+    def _failures_impl(self, static: Static, dynamic: list[Any], carry: Carry | None) -> list[Failure]:
+        return failures(self._build(static, dynamic, carry).plan)
 
     def _checked(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
         """`post`, after an error if it is invalid and a warning if it has not converged; nothing if it is traced."""
@@ -164,22 +120,22 @@ class Program:
         if isinstance(post.status, Tracer) or not (codes := np.asarray(post.status)).any():
             return post
         if (codes == INVALID).any():
-            # Rare: find out what is wrong by tracing once more, with values, also where derivatives are being taken.
+            # Rare: find out what is wrong with these values, also where derivatives are being taken.
             values = jax.lax.stop_gradient(dynamic)
-            raise DataError(explain(lambda values: self._build(static, values, carry).plan, values))
+            raise DataError(explain(self._jitted(self._failures_impl, static, dynamic)(values, carry)))
         if not any(isinstance(x, Tracer) for x in dynamic):  # derivatives of such a run are NaN, which says it
             warn(not_converged(getattr(self.model, "__name__", "model"), post), ConvergenceWarning)
         return post
 
     def _climb(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
         """`post`, or what the next rungs of the ladder make of it where it has not converged; not if it is traced."""
-        ladder = self._options.ladder
-        if not ladder or isinstance(post.status, Tracer) or any(isinstance(x, Tracer) for x in dynamic):
+        next_rung = self._options.rung + 1
+        if next_rung == len(self._options.rungs) or isinstance(post.status, Tracer) or any(isinstance(x, Tracer) for x in dynamic):
             return post
         if not np.isin(np.asarray(post.status), (RUNNING, STUCK)).all():
             return post
         if self._next is None:
-            self._next = Program(self.model, self._options._replace(solver=ladder[0], ladder=ladder[1:]))
+            self._next = Program(self.model, self._options._replace(rung=next_rung))
         again = self._next._jitted(self._next._run_impl, static, dynamic)(dynamic, carry, post.state)
         again = self._next._climb(static, dynamic, again, carry)
         if not again.converged and not again.residual < post.residual:
@@ -314,17 +270,17 @@ class Program:
     def lower(self, *args: Any, **kwargs: Any) -> Description:
         """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""
         static, dynamic = self._split(args, kwargs)
-        built: list[Compiled] = []
-
-        def once(values: list[Any]) -> int:
-            built.append(self._build(static, values))
-            built[-1].map.initial()
-            return 0
-
-        jax.eval_shape(once, dynamic)
         name = getattr(self.model, "__name__", "model")
         why = reason(bind(self.model, self._signature, args, kwargs))
-        return Description(built[0].plan, built[0].map, built[0].solver, name, why)
+        return jax.eval_shape(lambda x: Description(self._build(static, x), name, why), dynamic)
+
+    def specialise(self, *args: Any, **kwargs: Any) -> Specialised:
+        """The plan, map and solver for these inputs, as one value: a pytree of arrays with static structure.
+
+        It can be printed, compared, and passed to jitted functions, `jax.jit(lambda s: s.map.energy(leaves))(found)`.
+        """
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._build, static, dynamic)(dynamic)
 
 
 def compile(
@@ -377,10 +333,8 @@ def compile(
     entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
-    sweeps, slow = 500 if max_sweeps is None else int(max_sweeps), optax.chain(adaptive(grow=1.05), optax.scale(0.1))
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
-        as_sources(carry), solver or adaptive(), sweeps, tol, int(max_specialisations),
-        solver is None, () if solver or max_sweeps is not None else (anderson(8, cautious=False), slow),
+        as_sources(carry), solver, None if max_sweeps is None else int(max_sweeps), tol, int(max_specialisations),
     )  # fmt: skip
     return Program(model, options)

@@ -25,6 +25,7 @@ from ._core import Leaves, expand, masked
 from ._emit import Map
 from ._expressions import Plane
 from ._index import IndexMap
+from ._infer import infer
 from ._passes import Static
 from ._posterior import Posterior
 from ._program import Program
@@ -67,12 +68,11 @@ def restarts(program: Program, key: PRNGKeyArray, starts: int, /, *, spread: flo
 
 
 def _run(static: Static, program: Program, starts: int, dynamic: list[Any], key: PRNGKeyArray, spread: Any) -> Restarts:
-    compiled = program._build(static, dynamic)
-    spreads = jnp.where(jnp.arange(starts) == 0, 0.0, spread).astype(compiled.plan.dtype)
+    specialised = program._build(static, dynamic)
+    spreads = jnp.where(jnp.arange(starts) == 0, 0.0, spread).astype(specialised.plan.dtype)
 
     def one(key: PRNGKeyArray, spread: Array) -> Posterior:
-        start = compiled.solver.init(random_leaves(compiled.map, key, spread))
-        return program._run_impl(static, dynamic, None, start)
+        return infer(specialised, specialised.solver.init(random_leaves(specialised.map, key, spread)))
 
     posts = jax.vmap(one)(jax.random.split(key, starts), spreads)
     energy = posts.free_energy

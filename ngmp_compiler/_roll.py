@@ -173,7 +173,7 @@ def _group(sites: list[Site], number: dict[Plane, np.ndarray]) -> Group:
     if site.mask is not None:
         mask = jnp.broadcast_to(jnp.asarray(_stack([s.mask for s in sites], 0, batch)), (n,))
     shape = batch if len(sites) == 1 else (len(sites), *batch)
-    return Group(site.name, site.distribution, arguments, mask, n, shape, site.observed)
+    return Group(site.name, site.distribution.blank(), arguments, mask, n, shape, site.observed)
 
 
 def _pattern(names: tuple[str, ...]) -> str:

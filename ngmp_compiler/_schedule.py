@@ -3,7 +3,8 @@
 `schedule(rolled, groups) -> Plan`; the rules are those of `_schedule_gaussian` and `_schedule_discrete`.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from ._roll import Collection, Rolled
 from ._schedule_discrete import schedule_discrete
 from ._schedule_gaussian import schedule_gaussian
 from ._type import FactorGroup, Functional
+from ._value import Value
 from .executors import GaussianExecutor, Sums
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Value):
     """A scheduled model: everything `emit` needs to write the fixed-point map."""
 
     planes: dict[Plane, int]

@@ -20,6 +20,7 @@ from ._core import Leaves
 from ._emit import Map, Shares
 from ._moves import Moves, Places, Watch, broadens, largest, moves_of, places_of, within
 from ._rules import select
+from ._value import Value
 
 CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
 REASONS = {
@@ -61,7 +62,7 @@ class State(eqx.Module):
         return jnp.max(self.moves.distance)
 
 
-class Solver:
+class Solver(Value):
     """The guarded iteration over the blocks of a schedule; one block of everything is the Jacobi schedule.
 
     `optax` transformations see `eta - eta*` as the gradient. A proposal at which a marginal is improper or a target is

@@ -31,6 +31,7 @@ class Specialisations:
     def __init__(self, most: int):
         self.most = most
         self._functions: OrderedDict[tuple, Callable] = OrderedDict()
+        self._staged: OrderedDict[tuple, Callable] = OrderedDict()
         self._dropped = 0
         self._lock = threading.Lock()
 
@@ -57,10 +58,25 @@ class Specialisations:
         _say_why(key, others)
         return found
 
+    def stage(self, key: tuple, make: Callable[[], Callable]) -> Callable:
+        """What `make` has made for a key, the inputs of a program by type: a model that has been run for them."""
+        with self._lock:
+            found = self._staged.get(key)
+            if found is not None:
+                self._staged.move_to_end(key)
+                return found
+        found = make()
+        with self._lock:
+            self._staged[key] = found
+            while len(self._staged) > self.most:
+                self._staged.popitem(last=False)
+        return found
+
     def clear(self) -> None:
         """Drop all of them."""
         with self._lock:
             self._functions.clear()
+            self._staged.clear()
         forget_traces()
 
 

@@ -1,6 +1,7 @@
 """Checks of what `ngmp.compile` and a program are called with, before any model runs."""
 
 import inspect
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -70,6 +71,19 @@ def check_options(
             problems.append(Problem(None, None, given, "choose from ngmp.families, e.g. ngmp.families.Gaussian"))
     if problems:
         raise ModelError(problems)
+
+
+def check_picklable(model: Callable, options: dict[str, Any]) -> None:
+    """Refuse to pickle a program that could not be read again, saying what of it stands in the way."""
+    top = "define the model function at the top level of a module that can be imported"
+    others = ((f"{k}=", value, f"compile it again, with {k}=, where it is needed") for k, value in options.items())
+    for what, part, works in (("its model", model, top), *others):
+        try:
+            pickle.dumps(part)
+        except Exception as error:
+            name = getattr(model, "__name__", "model")
+            text = f"program '{name}' cannot be pickled because of {what} ({error}); {works}"
+            raise pickle.PicklingError(text) from error
 
 
 _QUADRATURE = projection.Quadrature()

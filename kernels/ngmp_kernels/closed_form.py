@@ -19,6 +19,7 @@ from .families import Gaussian
 from .special import LOG_2PI
 
 
+@jax.tree_util.register_static
 class ClosedForm:
     """A function with its moments; called, it is the function.
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .captured import as_function, captured
 from .closed_form import ClosedForm, expected_log_density
 from .distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, same_function
 from .factor import AbstractProjected, Cavities, Families, LogMessage, Rule
@@ -46,7 +47,7 @@ class DeterministicNode(AbstractNode):
     """`f(out, x) = delta(out - g(x, *constants))`, with g a function of scalars."""
 
     families: ClassVar[Families] = (Gaussian, Gaussian)
-    function: Callable[..., Array] = eqx.field(static=True)
+    function: Callable[..., Array] = eqx.field(converter=as_function)
     constants: tuple[Float[Array, " #n"], ...]
 
     def __call__(self, x: Float[Array, "*q n"]) -> Float[Array, "*q n"]:
@@ -135,4 +136,5 @@ class Deterministic(Distribution):
             raise ValueError(f"{name} cannot be evaluated on {len(scalars)} scalar(s): {text}") from error
         if getattr(result, "shape", None) != ():
             raise ValueError(f"{name} must return a scalar; it returns {result}")
-        return Lowered(DeterministicNode(function=self.function, constants=values), (out, x))  # pyright: ignore[reportCallIssue]
+        function = captured(self.function, *scalars)
+        return Lowered(DeterministicNode(function=function, constants=values), (out, x))  # pyright: ignore[reportCallIssue]

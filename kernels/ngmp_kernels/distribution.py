@@ -6,6 +6,7 @@ calls its `lower`, which returns a factor and the expressions its interfaces sta
 expression classes: it only applies `+`, `-`, `*` and reads `.shape`.
 """
 
+import copy
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -106,6 +107,18 @@ class Distribution:
     def key(self) -> Hashable:
         """What two declarations must share, besides the kinds of their arguments, to be factors of one group."""
         return type(self)
+
+    def blank(self) -> "Distribution":
+        """The same without its arguments, of which only the names are left: what a group of sites shares."""
+        out = copy.copy(self)
+        out.arguments = dict.fromkeys(self.arguments)
+        return out
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Distribution) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

@@ -320,6 +320,12 @@ class Gate(Distribution):
     def placeholder(self) -> float | int:  # type: ignore[override]
         return self.base.placeholder
 
+    def blank(self) -> "Gate":
+        out = super().blank()
+        assert isinstance(out, Gate)
+        out.base = self.base.blank()
+        return out
+
     @property
     def key(self) -> Hashable:
         return Gate, self.base.key, self.classes, self.tied

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .captured import as_function, captured
 from .distribution import Distribution, Lowered, Signature, same_function
 from .factor import (
     AbstractConjugate,
@@ -74,7 +75,7 @@ class GenericFactor(AbstractProjected):
     """
 
     hard: ClassVar[bool] = True  # nothing is known of it
-    log_density_fn: Callable[..., Array] = eqx.field(static=True)
+    log_density_fn: Callable[..., Array] = eqx.field(converter=as_function)
     constants: tuple[Array, ...]
     families: Families = eqx.field(static=True)
     inner: Rule = Quadrature()
@@ -166,13 +167,13 @@ class GenericDensity(Distribution):
         constants = tuple(values[i] for i in sequence if constant[i])
         # A variable knows its family; an affine expression has none to tell, and is Gaussian.
         kinds = tuple(v.plane.family if hasattr(v, "plane") else Gaussian for v in variables)
-        self._try(kinds, constants, order)
-        factor = GenericFactor(self.log_density, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
+        function = self._try(kinds, constants, order)
+        factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
         return Lowered(factor, variables)
 
 
-    def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> None:
-        """Call the log-density once on abstract scalars, so that its own mistakes are reported with the site."""
+    def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> Any:
+        """The log-density, after it was called on abstract scalars, so that its mistakes are reported with the site."""
         dtypes = [jnp.result_type(int if k.__name__ == "Categorical" else float) for k in kinds]
         scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
         values = [*scalars, *(jax.ShapeDtypeStruct(c.shape[1:], c.dtype) for c in constants)]
@@ -186,6 +187,7 @@ class GenericDensity(Distribution):
             ) from error
         if getattr(result, "shape", None) != ():
             raise ValueError(f"the log-density {name} must return a scalar; it returns {result}")
+        return captured(self.log_density, *(values[i] for i in order))
 
 
 def _noise_log_density(r: Array, tau: Array, shift: Array) -> Array:

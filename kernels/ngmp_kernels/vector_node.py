@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .deterministic import AbstractNode
+from .captured import as_function, captured
 from .distribution import CONSTANT, GAUSSIAN, MV_GAUSSIAN, Distribution, Lowered, Signature, same_function
 from .factor import Cavities, Families, LogMessage, Rule
 from .families import AbstractFamily, Gaussian, MvGaussian
@@ -30,7 +31,7 @@ class VectorNode(AbstractNode):
     """`f(out, x) = delta(out - g(x, *constants))`; `width` is M, or None where g is a number."""
 
     families: Families = eqx.field(static=True)
-    function: Callable[..., Array] = eqx.field(static=True)
+    function: Callable[..., Array] = eqx.field(converter=as_function)
     width: int | None = eqx.field(static=True)
     constants: tuple[Float[Array, " #n"], ...]
 
@@ -132,7 +133,10 @@ class VectorDeterministic(Distribution):
         values = tuple(jnp.asarray(c) for c in constants.values())
         width = self.event_shape[0] if self.event_shape else None
         families = (self.family, MvGaussian)
-        return Lowered(VectorNode(families, self.function, width, values), (out, x))  # pyright: ignore
+        scalar = jax.ShapeDtypeStruct((), jnp.result_type(float))
+        vector = jax.ShapeDtypeStruct(x.event_shape, scalar.dtype)
+        function = captured(self.function, vector, *(scalar,) * len(values))
+        return Lowered(VectorNode(families, function, width, values), (out, x))  # pyright: ignore
 
 
 class _Call:

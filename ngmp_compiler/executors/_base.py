@@ -17,6 +17,7 @@ from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from .._expressions import Plane
 from .._type import Functional
+from .._value import Value
 
 
 class PieceLink(NamedTuple):
@@ -129,7 +130,7 @@ class Roles(NamedTuple):
     cavities: frozenset[int] = frozenset()
 
 
-class GaussianExecutor(abc.ABC):
+class GaussianExecutor(Value, abc.ABC):
     """Solves one part of the Gaussian core exactly."""
 
     name: str

@@ -13,6 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._value import Value
+
 SLICE = 2**20  # numbers in a slice of rows
 
 
@@ -23,7 +25,7 @@ class Block(NamedTuple):
     rows: np.ndarray
 
 
-class Rows:
+class Rows(Value):
     """The layout of N rows that see `count` vectors; `where` (N,) says which one each row sees."""
 
     def __init__(self, where: np.ndarray, count: int):

@@ -21,6 +21,7 @@ from ngmp_kernels.cholesky import WRITTEN_OUT, inverse_factor, unwhiten, whiten,
 from ngmp_kernels.families import MvGaussian
 
 from .._index import IndexMap
+from .._value import Value
 from ._base import Piece, Potential, fill
 from ._rows import Rows, gram, slices
 from .linalg import add_jitter, factor, function_space
@@ -153,7 +154,7 @@ class Solved(NamedTuple):
     weights: tuple[Float[Array, "B D D"], Float[Array, "B D"]]  # Cholesky factors of the precisions, means
 
 
-class Vectors:
+class Vectors(Value):
     """`count` vectors of d entries; see the module docstring.
 
     Args:

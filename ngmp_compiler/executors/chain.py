@@ -12,13 +12,14 @@ from ngmp_kernels.lanes import one_by_one
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
+from .._value import Value
 from ._base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
 from ._rows import Rows
 from ._vectors import Term, add_vectors, wide_moments
 from .linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
 
 
-class _Link:
+class _Link(Value):
     """A piece that ties neighbours: which end of each link is the later variable, and where the link goes."""
 
     def __init__(self, piece: Piece, local: np.ndarray, shape: tuple[int, int]):

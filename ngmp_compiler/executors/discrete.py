@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from .._expressions import Plane
 from .._index import index_map
+from .._value import Value
 from .linalg import discrete_chain
 
 FORBIDDEN = -1e30
@@ -48,7 +49,7 @@ Unary = dict[Plane, Array]
 Tables = dict[int, Array]
 
 
-class DiscreteIndependent:
+class DiscreteIndependent(Value):
     """Categorical variables that no table touches."""
 
     name = "star"
@@ -65,7 +66,7 @@ class DiscreteIndependent:
         return DiscreteSolution(jnp.sum(norm), {self.plane: [(self.positions, logits - norm)]}, {})
 
 
-class DiscreteChain:
+class DiscreteChain(Value):
     """Chains of categorical variables: a hidden Markov model's forward-backward pass.
 
     Every piece runs along the chains in one direction.

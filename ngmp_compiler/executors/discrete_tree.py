@@ -6,11 +6,12 @@ from jaxtyping import Array, Float
 
 from .._expressions import Plane
 from .._index import index_map
+from .._value import Value
 from .discrete import FORBIDDEN, DiscreteSolution, TablePiece, Tables, Unary
 from .linalg import discrete_tree, plan_rounds
 
 
-class PaddedNodes:
+class PaddedNodes(Value):
     """Categorical variables of one or several planes in one array (n, K), padded to the largest number of classes."""
 
     def __init__(self, members: dict[Plane, np.ndarray]):
@@ -46,7 +47,7 @@ class PaddedNodes:
         return out
 
 
-class DiscreteTree:
+class DiscreteTree(Value):
     """A forest of categorical variables tied by pairwise tables, several of which may tie the same two variables."""
 
     name = "tree"

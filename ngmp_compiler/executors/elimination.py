@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._expressions import Plane
+from .._value import Value
 from .discrete import DiscreteSolution, TablePiece, Tables, Unary
 from .linalg import elimination
 
@@ -41,7 +42,7 @@ class Network(NamedTuple):
         return sum(math.prod(self.sizes[x] for x in c.variables) for c in found)
 
 
-class Elimination:
+class Elimination(Value):
     """Equal networks by variable elimination; with a single cluster, by enumeration of their joint states."""
 
     approximate = False

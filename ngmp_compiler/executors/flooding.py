@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 from .._expressions import Plane
 from .._implicit import attach
 from .._index import IndexMap, index_map
+from .._value import Value
 from .discrete import DiscreteSolution, TablePiece, Tables, Unary
 from .discrete_tree import PaddedNodes
 
@@ -29,7 +30,7 @@ Messages = list[list[Array]]  # by piece and side, (n, K)
 Inputs = tuple[Array, list[Array]]  # unary (N, K) and the tables of the pieces (n|1, *classes)
 
 
-class Flooding:
+class Flooding(Value):
     """Loopy belief propagation over tables of any number of variables; see the module docstring."""
 
     name = "flooding"

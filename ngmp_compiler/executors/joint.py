@@ -17,6 +17,7 @@ from ngmp_kernels.cholesky import WRITTEN_OUT, whiten_rows
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from .._expressions import Plane
+from .._value import Value
 from ._base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential
 from ._rows import Rows
 from .linalg import banded_gaussian
@@ -75,7 +76,7 @@ class _End(NamedTuple):
     d: int
 
 
-class _Link:
+class _Link(Value):
     """A link of a piece: which of the distinct variables each row sees, and the dimensions of those."""
 
     def __init__(self, end: _End, width: int):
@@ -84,7 +85,7 @@ class _Link:
         self.rows = Rows(np.repeat(where, width), len(first))
 
 
-class _Pair:
+class _Pair(Value):
     """Two links of a piece: the distinct pairs of variables, and where their blocks of a joint matrix are."""
 
     def __init__(self, layout: Layout, one: _End, other: _End | None, width: int):
@@ -103,7 +104,7 @@ def _distinct(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (codes, np.arange(len(codes))) if len(first) == len(codes) else (first, where.reshape(-1))
 
 
-class _Tied:
+class _Tied(Value):
     """A piece with its links and pairs of links in the layout."""
 
     def __init__(self, piece: Piece, layout: Layout):

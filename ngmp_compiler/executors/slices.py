@@ -21,6 +21,7 @@ from jaxtyping import Array, Float
 
 from .._expressions import Plane
 from .._index import index_map
+from .._value import Value
 from .discrete import DiscreteSolution, TablePiece, Tables, Unary
 from .elimination import Tie
 from .linalg import elimination
@@ -106,7 +107,7 @@ class Segment(NamedTuple):
         return list(marginals)
 
 
-class SliceChain:
+class SliceChain(Value):
     """B equal networks that repeat over time; see the module docstring."""
 
     name = "slices"

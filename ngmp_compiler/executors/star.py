@@ -145,18 +145,19 @@ class Star(GaussianExecutor):
         return {scalars: (np.append(positions, centres), jax.tree.map(jnp.append, satellites, hubs))}
 
     def _vector_hubs(self, vectors: Vectors, prepared: Prepared, terms: list[tuple[Term, Potential]]) -> _Hubs:
-        given = {id(term.piece): pot for term, pot in terms}
-        solved = vectors.solve(prepared, [given[id(t.piece)] for t in vectors.moving])
-        found = {id(t.piece): m for t, m in zip(vectors.moving, solved.moments, strict=True)}
-        fixed = {id(t.piece): t for t in vectors.fixed}
+        given = {_key(term.piece): pot for term, pot in terms}
+        solved = vectors.solve(prepared, [given[_key(t.piece)] for t in vectors.moving])
+        found = {_key(t.piece): m for t, m in zip(vectors.moving, solved.moments, strict=True)}
+        fixed = {_key(t.piece): t for t in vectors.fixed}
 
         def moments(piece: Piece):
-            return found[id(piece)] if id(piece) in found else vectors.fixed_moments(solved, fixed[id(piece)])
+            key = _key(piece)
+            return found[key] if key in found else vectors.fixed_moments(solved, fixed[key])
 
         return _Hubs(solved.marginal, solved.mean, solved.log_volume, solved.proper, solved.jitter, moments)
 
     def _scalar_hubs(self, terms: list[tuple[Term, Potential]]) -> _Hubs:
-        own = {id(term.piece): term for term, _ in terms}
+        own = {_key(term.piece): term for term, _ in terms}
         zero: Any = 0.0
         precision, linear = zero, zero
         for (piece, end, index), pot in terms:
@@ -168,9 +169,14 @@ class Star(GaussianExecutor):
         log_volume = -0.5 * jnp.sum(jnp.log(precision / (2 * jnp.pi)))
 
         def moments(piece: Piece):
-            _, end, index = own[id(piece)]
+            _, end, index = own[_key(piece)]
             b = scale(piece.links[end].coefficient)
             return b * index.take(mean), b**2 * index.take(variance)
 
         proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
         return _Hubs(Gaussian.from_information(linear, precision), mean, log_volume, proper, 0.0, moments)
+
+
+def _key(piece: Piece) -> tuple[int, int | None]:
+    """What tells the pieces of a star apart: their functional and their first row in it."""
+    return piece.functional, None if piece.rows is None else int(piece.rows[0])

@@ -22,6 +22,7 @@ from ngmp_kernels.families import Gaussian
 
 from .._expressions import Plane
 from .._index import IndexMap, index_map
+from .._value import Value
 from ._base import Centred, Leaf, Piece, PieceLink, Solution, numbered, offset, potential, scale
 
 
@@ -42,7 +43,7 @@ class Reduced(NamedTuple):
     kept: list[tuple[Array, ...]]  # of every sum
 
 
-class Sums:
+class Sums(Value):
     """The private variables of a model, taken out before its executors run and put back after them."""
 
     name = "sums"

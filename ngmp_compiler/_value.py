@@ -1,0 +1,157 @@
+"""Values: what passes hand to each other, as pytrees.
+
+The arrays of jax among the fields of a value, however deep, are its leaves; everything else, numpy arrays included, is
+its structure: what is known while a program is compiled. So a value can be printed, compared, passed to a jitted
+function and differentiated, and no pass need run again for any of it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+
+class Structure:
+    """What of a value is no array: the tree of its fields and the leaves that are not traced, compared by content."""
+
+    __slots__ = ("fixed", "tree")
+
+    def __init__(self, tree: Any, fixed: tuple[Any, ...]):
+        self.tree, self.fixed = tree, fixed
+
+    def __hash__(self) -> int:
+        return hash((self.tree, len(self.fixed)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Structure) or self.tree != other.tree or len(self.fixed) != len(other.fixed):
+            return False
+        return all(map(same, self.fixed, other.fixed))
+
+
+_LEAF = object()  # in the place of an array
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two leaves are equal; arrays in all of their entries."""
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    return type(a) is type(b) and bool(a == b)
+
+
+class _Ordered:
+    """A dictionary that keeps its order: jax sorts the keys of plain ones."""
+
+    def __init__(self, items: dict[Any, Any]):
+        self.items = {key: _wrapped(x) for key, x in items.items()}
+
+
+def _unordered(keys: tuple[Any, ...], values: Any) -> _Ordered:
+    out = object.__new__(_Ordered)
+    out.items = dict(zip(keys, values, strict=True))
+    return out
+
+
+jax.tree_util.register_pytree_node(_Ordered, lambda x: (list(x.items.values()), tuple(x.items)), _unordered)
+
+
+def _wrapped(tree: Any) -> Any:
+    return jax.tree.map(lambda x: _Ordered(x) if type(x) is dict else x, tree, is_leaf=lambda x: type(x) is dict)
+
+
+def _unwrapped(tree: Any) -> Any:
+    def plain(x: Any) -> Any:
+        return {k: _unwrapped(v) for k, v in x.items.items()} if isinstance(x, _Ordered) else x
+
+    return jax.tree.map(plain, tree, is_leaf=lambda x: isinstance(x, _Ordered))
+
+
+def _flatten(fields: Any, known: Structure | None) -> tuple[list[Any], Structure]:
+    fields = _wrapped(fields)
+    if known is not None:  # what stands in the place of an array may be anything: tree utilities put flags there
+        leaves = known.tree.flatten_up_to(fields)
+        return [x for x, kept in zip(leaves, known.fixed, strict=True) if kept is _LEAF], known
+    leaves, tree = jax.tree.flatten(fields)
+    traced = [isinstance(x, (jax.Array, jax.ShapeDtypeStruct)) for x in leaves]
+    fixed = tuple(_LEAF if t else x for x, t in zip(leaves, traced, strict=True))
+    return [x for x, t in zip(leaves, traced, strict=True) if t], Structure(tree, fixed)
+
+
+def _fields(structure: Structure, leaves: Any) -> Any:
+    left = iter(leaves)
+    fields = jax.tree.unflatten(structure.tree, [next(left) if x is _LEAF else x for x in structure.fixed])
+    return _unwrapped(fields)
+
+
+def register(cls: type) -> type:
+    """Class decorator: instances are pytrees, as described above, of what is in their dictionary or slots."""
+    slots = vars(cls).get("__slots__")
+    names = None if slots is None else tuple(name for name in slots if name != "_structure")
+
+    def flatten(x: Any) -> tuple[list[Any], Structure]:
+        own = {k: v for k, v in vars(x).items() if k != "_structure"} if names is None else [getattr(x, n) for n in names]
+        return _flatten(own, getattr(x, "_structure", None))
+
+    def unflatten(structure: Structure, leaves: Any) -> Any:
+        found, x = _fields(structure, leaves), object.__new__(cls)
+        for name, value in found.items() if names is None else zip(names, found, strict=True):
+            object.__setattr__(x, name, value)
+        object.__setattr__(x, "_structure", structure)
+        return x
+
+    jax.tree_util.register_pytree_node(cls, flatten, unflatten)
+    return cls
+
+
+class Value:
+    """Base class of values; see the module docstring. Fields are set by `__init__`, and never after it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        mine, theirs = jax.tree.flatten(self), jax.tree.flatten(other)
+        return mine[1] == theirs[1] and all(map(_equal, mine[0], theirs[0]))
+
+    def __hash__(self) -> int:
+        return hash(jax.tree.structure(self))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items() if name[0] != "_")
+        return f"{type(self).__name__}({inside})"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if a is b or isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
+        return a is b
+    if isinstance(a, jax.ShapeDtypeStruct) or isinstance(b, jax.ShapeDtypeStruct):
+        return a == b
+    return a.dtype == b.dtype and np.array_equal(np.asarray(a), np.asarray(b))
+
+
+def _shown(x: Any) -> str:
+    if isinstance(x, (np.ndarray, jax.Array, jax.ShapeDtypeStruct)):
+        return f"{x.dtype}{list(x.shape)}"
+    if isinstance(x, list) and len(x) > 3:
+        return f"[{_shown(x[0])}, ... {len(x)} of them]"
+    if isinstance(x, list):
+        return f"[{', '.join(map(_shown, x))}]"
+    if isinstance(x, dict):
+        return "{" + ", ".join(f"{k}: {_shown(v)}" for k, v in x.items()) + "}"
+    return repr(x)
+
+
+def distinct(tree: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The arrays of a tree, each once however often it occurs, and how to put others in their places."""
+    leaves, structure = jax.tree.flatten(tree)
+    number: dict[int, int] = {}
+    where = [number.setdefault(id(x), len(number)) for x in leaves]
+    found = list({id(x): x for x in leaves}.values())
+    return found, lambda arrays: jax.tree.unflatten(structure, [arrays[i] for i in where])
