@@ -160,31 +160,6 @@ def test_dropped_specialisations_are_freed():
         ngmp.compile(gamma_poisson, max_specialisations=0)
 
 
-def test_the_collector_is_left_as_it_was():
-    def large(y):
-        for _ in range(3000):
-            ngmp.sample("x", Normal(0.0, variance=1.0))
-        states.append(gc.isenabled())
-
-    def small(y):
-        ngmp.sample("x", Normal(0.0, variance=1.0))
-        states.append(gc.isenabled())
-
-    states: list[bool] = []
-    for declared, during in ((large, False), (small, True)):
-        trace(declared, {"y": 0.0})
-        assert states.pop() is during and gc.isenabled()
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: trace(large, {"y": 0.0}), range(8)))
-    assert gc.isenabled()
-    gc.disable()
-    try:
-        trace(large, {"y": 0.0})
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
-
-
 def test_transformations_share_a_specialisation():
     program = ngmp.compile(gamma_poisson)
     y = np.ones(3)
