@@ -5,9 +5,7 @@ its own for the body of the loop and lifts what was recorded there by one axis.
 """
 
 import contextlib
-import gc
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -93,7 +91,7 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         if batch is None:
             return obs
         frame.observe(name, batch)
-    _add_sites(frame, [Site(name, d, {"out": out, **d.arguments}, mask, batch, obs is not None) for d in every])
+    frame.sites.extend([Site(name, d, {"out": out, **d.arguments}, mask, batch, obs is not None) for d in every])
     return out
 
 
@@ -116,7 +114,7 @@ def factor(name: str, log_density: Callable, *arguments: Any) -> None:
     every = gates(density, True)
     batch = common_batch_shape(name, every[0], every[0].arguments)
     if batch is not None:
-        _add_sites(frame, [Site(name, each, dict(each.arguments), None, batch, False) for each in every])
+        frame.sites.extend([Site(name, each, dict(each.arguments), None, batch, False) for each in every])
 
 
 def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) -> Any:
@@ -178,42 +176,10 @@ def _explain(error: Exception) -> Problem:
     return Problem(None, None, f"{type(error).__name__}: {error}", "")
 
 
-_MANY = 2_000  # sites, beyond which searches for garbage among them take a good part of the time
-_pausing = threading.Lock()
-_paused: list[bool] = []  # for every thread with a model that large: whether collection was on before the first
-
-
-@contextlib.contextmanager
-def _no_collection():
-    """No garbage collection while a very large model is declared: all of it is kept, and looking through it for what is
-    not makes a loop of 100,000 factors half as slow again.
-
-    The collector is one for the process, so that other threads go without it too, for the second that this takes; the
-    last model to end turns it on again.
-    """
-    with _pausing:
-        _paused.append(_paused[0] if _paused else gc.isenabled())
-        gc.disable()
-    try:
-        yield
-    finally:
-        with _pausing:
-            if _paused.pop() and not _paused:
-                gc.enable()
-
-
-def _add_sites(frame: Frame, sites: Iterable[Site]) -> None:
-    frame.sites.extend(sites)
-    if frame.crowded is not None and len(frame.sites) > _MANY:
-        crowded, frame.crowded = frame.crowded, None
-        crowded()
-
-
 def trace(model: Callable, arguments: dict[str, Any]) -> Graph:
     """Run `model(**arguments)` once and return the graph it declares, or raise all the problems found."""
-    with recording(Frame()) as frame, contextlib.ExitStack() as stack:
+    with recording(Frame()) as frame:
         frame.problems = problems = []
-        frame.crowded = lambda: stack.enter_context(_no_collection())
         try:
             model(**arguments)
         except Exception as error:

@@ -5,7 +5,6 @@ for the body of the loop. Problems go to one list, so that a run of the model re
 """
 
 import contextlib
-from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
@@ -63,7 +62,6 @@ class Frame:
         self.prefix = ""
         self.aliases: list[tuple[np.ndarray, Variable]] = []  # positions that stand for variables of outer frames
         self.problems: list[Problem] | None = None  # found so far; None: use those of the enclosing frame
-        self.crowded: Callable | None = None  # called once there are very many sites
 
     def allocate(self, plane: Plane, shape: tuple[int, ...]) -> np.ndarray:
         start = self.sizes.get(plane, 0)

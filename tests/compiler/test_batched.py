@@ -25,22 +25,39 @@ def inputs(seed=0):
     return jnp.asarray(phi), jnp.asarray(psi), jnp.asarray(y)
 
 
-@pytest.mark.parametrize("space", ["weight", "function"])
+def check_lanes(loss, data):
+    """`loss` with its derivative in the first argument, of all lanes at once and of each alone."""
+    one = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    both = jax.jit(jax.vmap(jax.value_and_grad(loss, has_aux=True), (None, *[0] * len(data))))
+    found = both(1.0, *data)
+    for i in range(LANES):
+        alone = one(1.0, *(x[i] for x in data))
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a[i], b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("space", ["weight", pytest.param("function", marks=pytest.mark.slow)])
 def test_fits_and_their_derivatives_are_those_of_single_runs(space):
+    program = ngmp.compile(ngmp_models.logistic_regression, tol=1e-12, executors={"w": space})
+
+    def loss(t, features, y):
+        post = program(features=features, y=y, prior_variance=jnp.exp(t))
+        return post.free_energy + post["w"].mean[0], (post["w"].mean, post["w"].variance, post.sweeps)
+
+    phi, _, y = inputs()
+    check_lanes(loss, (phi, y > 0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("space", ["weight", "function"])
+def test_two_weight_vectors(space):
     program = ngmp.compile(ngmp_models.heteroscedastic, tol=1e-12, executors={"v": space})
 
     def loss(t, phi, psi, y):
         post = program(phi=phi, psi=psi, y=y, v_variance=jnp.exp(t))
         return post.free_energy + post["v"].mean[0], (post["v"].mean, post["w"].variance, post.sweeps)
 
-    one = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    both = jax.jit(jax.vmap(jax.value_and_grad(loss, has_aux=True), (None, 0, 0, 0)))
-    data = inputs()
-    found = both(1.0, *data)
-    for i in range(LANES):
-        alone = one(1.0, *(x[i] for x in data))
-        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(a[i], b, rtol=1e-10, atol=1e-10)
+    check_lanes(loss, inputs())
 
 
 def calls(jaxpr):
@@ -77,10 +94,10 @@ SCRIPT = """
 import jax, numpy as np
 import ngmp_compiler as ngmp, ngmp_models
 rng = np.random.default_rng(0)
-phi, psi = rng.normal(size=(2, 16, 60, 40)) / 6
-y = phi.sum(-1) + rng.normal(size=(16, 60))
-program = ngmp.compile(ngmp_models.heteroscedastic)
-posts = jax.jit(jax.vmap(lambda phi, psi, y: program(phi=phi, psi=psi, y=y)))(phi, psi, y)
+phi = rng.normal(size=(16, 60, 40)) / 6
+y = phi.sum(-1) + rng.normal(size=(16, 60)) > 0
+program = ngmp.compile(ngmp_models.logistic_regression)
+posts = jax.jit(jax.vmap(lambda phi, y: program(features=phi, y=y)))(phi, y)
 assert posts.converged.all()
 print(*posts.free_energy)
 """

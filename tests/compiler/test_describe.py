@@ -105,6 +105,7 @@ def test_a_model_without_variables():
     assert row(section(text, "factors"), "y").split() == ["y", "3", "ConstantFactor", "-", "-", "constant", "-"]
 
 
+@pytest.mark.filterwarnings("ignore:the whole model is computed in float32")
 @pytest.mark.parametrize(
     ("model", "inputs", "words"),
     [

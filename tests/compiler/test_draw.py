@@ -14,6 +14,7 @@ import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Gamma, Normal, Poisson, StudentT, exp
 
+pytestmark = pytest.mark.filterwarnings("ignore:the whole model is computed in float32")  # of these shapes
 SVG = "{http://www.w3.org/2000/svg}"
 PANELS = ("declared", "surrogate")
 

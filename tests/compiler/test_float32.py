@@ -16,6 +16,7 @@ from tests.oracle.compare import assert_marginals
 from tests.oracle.exact import kalman_smoother
 from tests.oracle.interpreter import interpret
 
+pytestmark = pytest.mark.filterwarnings("ignore:the whole model is computed in float32")
 RNG = np.random.default_rng(0)
 N = 6
 SEEN = np.array([True, True, False, True, True, False])

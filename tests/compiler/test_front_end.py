@@ -619,6 +619,7 @@ def test_static_integers_decide_structure():
     assert program(y=1.0, n=3)["x"].mean.shape == (3,)
 
 
+@pytest.mark.filterwarnings("ignore:the whole model is computed in float32")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype_follows_the_inputs(dtype, x64):
     if dtype is np.float64 and not x64:

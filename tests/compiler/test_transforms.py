@@ -198,6 +198,7 @@ def test_a_warm_start_continues():
     assert near.converged and near.sweeps < CHAIN(y=COUNTS, mask=SEEN, sigma2=0.1001).sweeps
 
 
+@pytest.mark.filterwarnings("ignore:the whole model is computed in float32")
 def test_a_program_retraces_only_on_new_shapes_and_static_values():
     runs = []
 

@@ -191,6 +191,7 @@ def test_log_density_against_two_dimensions():
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in divide:RuntimeWarning")  # of scipy
 @pytest.mark.parametrize("a", [0.6, 2.0, 30.0, 500.0])
 @pytest.mark.parametrize("v_r", [1e-4, 1.0, 100.0])
 def test_noise_of_random_precision(v_r, a):

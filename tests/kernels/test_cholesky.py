@@ -115,7 +115,8 @@ def test_derivatives(d):
         white = linear.whiten(chol, x), linear.unwhiten(chol, x[:, :2]), linear.inverse(chol)
         return sum(jnp.sum(jnp.sin(w)) for w in white) + linear.log_det(chol)
 
-    check_grads(jax.jit(value), (matrix, right), order=2, rtol=1e-4)
+    modes = ("fwd", "rev") if d == 3 else ("rev",)
+    check_grads(jax.jit(value), (matrix, right), order=2, modes=modes, rtol=1e-4)
     slope = jax.jit(jax.grad(value))
     batch = problem(d, (4,), 1)
     lanes = jax.jit(jax.vmap(slope))(*batch)
