@@ -31,6 +31,7 @@ from ngmp_kernels.projection import LogMessage
 from ngmp_kernels.tilted import tilted_evidence
 
 from ._adaptive import solve_edge
+from ._chunks import by_chunks
 
 Families = tuple[AbstractFamily, ...]
 Rests = tuple[AbstractFamily | None, ...] | None  # cavities that are known without subtraction
@@ -187,12 +188,26 @@ def settled(
     """
     if len(marginals) != 1 or not rule.settles or not isinstance(rule.projection, Quadrature):
         return once
-    marginal, (cavity,) = marginals[0], left_out(marginals, leaves)
-    proper = cavity.is_proper()
-    eta = factor.settle(marginal, select(proper, cavity, marginal))
-    if eta is None:
-        return once
-    return jax.lax.stop_gradient(select(proper, eta, once)) + (once - jax.lax.stop_gradient(once))
+
+    def settle(factor: AbstractProjected, marginal: Any, leaf: Any, once: Any) -> Any:
+        (cavity,) = left_out((marginal,), (leaf,))
+        proper = cavity.is_proper()
+        return select(proper, factor.settle(marginal, select(proper, cavity, marginal), leaf, once), once)
+
+    n = jax.tree.leaves(once)[0].shape[0]
+    return _instead(by_chunks(settle, n, factor, *jax.lax.stop_gradient((marginals[0], leaves[0], once))), once)
+
+
+@jax.custom_jvp
+def _instead(value: Any, once: Any) -> Any:
+    """A value, with the derivatives of another; that one is not computed where no derivatives are."""
+    del once
+    return value
+
+
+@_instead.defjvp
+def _(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> tuple[Any, Any]:
+    return primals[0], tangents[1]
 
 
 def power_of(power: Any, factor: AbstractProjected, j: int) -> float:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from .edge import Moments, hermite_moments, settle_edge
 from .families import AbstractFamily, Gaussian
 from .predictive import MOMENTS, product_nodes, tilted_log_density
 from .projection import AbstractRule, Quadrature, expectation, nodes, tangent_projection
@@ -125,6 +126,9 @@ class AbstractProjected(AbstractFactor):
     exception to "abstract or final" in this package: the alternative is five forwarding lines in every final class.
     """
 
+    calm: ClassVar[float] = 0.0
+    """Of a factor of one Gaussian interface: the variance up to which `edge_moments` need not be looked at."""
+
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         """The exact belief-propagation log-message toward interface `j`,
 
@@ -156,17 +160,25 @@ class AbstractProjected(AbstractFactor):
         """`eta*_j = grad_mu E_q[l_j] = F^{-1} Cov_q[T, l_j]` at the receiving marginal `q`: the NGMP target."""
         return tangent_projection(marginal, self.log_message(j, cavities), rule)
 
-    def settle(self, marginal: AbstractFamily, cavity: AbstractFamily) -> AbstractFamily | None:
+    def settle(self, marginal: Any, cavity: Any, leaf: Any, once: Any) -> Any:
         """Of a factor of one interface: the message `eta` with `eta = project(cavity + eta)`, the cavity held fixed.
 
-        None where that has no closed form or would cost more than it is worth: then one projection is taken a sweep.
+        On a Gaussian edge it is looked for by Newton's steps; where that does not pay, it is `once`.
 
         Args:
-            marginal: where to start from.
+            marginal: where to start from, the cavity times the leaf.
             cavity: a proper one.
+            leaf: the present message.
+            once: its projection at the marginal.
         """
-        del marginal, cavity
-        return None
+        if self.families != (Gaussian,) or self.calm == float("inf"):
+            return once
+        change, known = settle_edge(self.edge_moments, marginal, cavity, self.calm)
+        return jax.tree.map(lambda new, old: jnp.where(known, new, old), leaf + change, once)
+
+    def edge_moments(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Moments:
+        """`E[l]`, and its derivatives, of a factor of one Gaussian interface: by the integrals of `project`."""
+        return hermite_moments(self.log_density, mean, variance)
 
     def expected_log_message(
         self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule

@@ -138,7 +138,8 @@ class NormalLogPrecision(AbstractProjected):
         rho = self._rho(m + 0.5 * marginal.variance)
         return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
 
-    def settle(self, marginal: Gaussian, cavity: Gaussian) -> Gaussian:
+    def settle(self, marginal: Gaussian, cavity: Gaussian, leaf: Gaussian, once: Gaussian) -> Gaussian:
+        del leaf, once
         square = jnp.asarray(self.out - self.mean) ** 2
         found = settle(0.5, safe_log(0.5 * square), marginal, cavity)
         # A residual of zero has no wall at all, however far s rises: the message is s/2.

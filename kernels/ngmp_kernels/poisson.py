@@ -40,7 +40,8 @@ class PoissonLog(AbstractProjected):
         rho = safe_exp(m + 0.5 * marginal.variance)
         return Gaussian(self.counts + (m - 1.0) * rho, -0.5 * rho)
 
-    def settle(self, marginal: Gaussian, cavity: Gaussian) -> Gaussian:
+    def settle(self, marginal: Gaussian, cavity: Gaussian, leaf: Gaussian, once: Gaussian) -> Gaussian:
+        del leaf, once
         return settle(self.counts, 0.0, marginal, cavity)
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:

@@ -21,6 +21,7 @@ class StudentTNoise(AbstractProjected):
     interfaces: ClassVar[tuple[str, ...]] = ("r",)
     families: ClassVar[Families] = (Gaussian,)
     support: ClassVar[str | None] = "real"
+    calm: ClassVar[float] = float("inf")  # not concave: an edge has several solutions, and sweeps choose better
     df: Float[Values, " #n"]
     scale: Float[Values, " #n"]
 

@@ -39,7 +39,7 @@ def test_a_settled_edge_is_the_solution(k, c, mean, variance, x64):
     cavity = Gaussian.from_mean_variance(mean * one, variance * one)
     q = cavity
     for _ in range(12):
-        q = cavity + factor.settle(q, cavity)
+        q = cavity + factor.settle(q, cavity, q - cavity, None)
     m, v = reference(k, c, mean, variance)
     np.testing.assert_allclose(q.mean, m, atol=(1e-7 if x64 else 0.05) * np.sqrt(v), rtol=0 if x64 else 1e-6)
     np.testing.assert_allclose(q.variance, v, rtol=1e-9 if x64 else 2e-4)

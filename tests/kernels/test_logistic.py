@@ -12,6 +12,12 @@ from ngmp_kernels.logistic import logistic_moments
 from ngmp_kernels.negative_binomial import NegativeBinomialLog
 from ngmp_kernels.projection import Quadrature
 
+DERIVATIVES = (  # of the sigmoid
+    lambda z: expit(z) * expit(-z),
+    lambda z: expit(z) * expit(-z) * (1 - 2 * expit(z)),
+    lambda z: expit(z) * expit(-z) * (1 - 6 * expit(z) * expit(-z)),
+)
+
 
 def average(g, m, s):
     """E[g(z)] under N(m, s^2); the kink at zero is a break point."""
@@ -26,10 +32,10 @@ def average(g, m, s):
 def test_moments_of_the_sigmoid(s):
     m = np.array([-3.0 * s, -1.0, 0.0, 0.7 * s])
     found = logistic_moments(jnp.asarray(m), jnp.full(4, s))
-    for value, g in zip(found, (expit, lambda z: expit(-z), lambda z: expit(z) * expit(-z),
-                                lambda z: np.logaddexp(0.0, z)), strict=True):  # fmt: skip
+    functions = (expit, lambda z: expit(-z), lambda z: np.logaddexp(0.0, z), *DERIVATIVES)
+    for k, (value, g) in enumerate(zip(found, functions, strict=True)):
         expected = np.array([average(g, c, s) for c in m])
-        tol = 1e-8 if found[0].dtype == np.float64 else 2e-5
+        tol = (1e-8 if k < 4 else 1e-6) if found[0].dtype == np.float64 else 2e-5  # the last two only guide steps
         np.testing.assert_allclose(value, expected, rtol=tol, atol=tol * 1e-2)
 
 
