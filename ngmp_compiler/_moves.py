@@ -26,7 +26,9 @@ class Moves(NamedTuple):
         before, whole = self.distance[block], self.next[block]
         # At the pace of the last two steps, and with the lag of a damped one, would a whole step move less than tol?
         pace = jnp.minimum(distance / before, 1.0)
-        longer = jnp.where(whole & (distance > tol), jnp.maximum(distance / before, self.lag[block]), self.lag[block])
+        # A lag is forgotten in time, or one bad surprise would keep a run from ending.
+        lag = jnp.maximum(0.5 * self.lag[block], 1.0)
+        longer = jnp.where(whole & (distance > tol), jnp.maximum(distance / before, lag), lag)
         wanted = jnp.isfinite(before) & (distance * pace * longer <= tol)
         return Moves(
             self.distance.at[block].set(distance), self.whole.at[block].set(whole), self.wanted.at[block].set(wanted),

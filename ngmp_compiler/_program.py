@@ -13,8 +13,7 @@ import numpy as np
 import optax
 from jax.core import Tracer
 
-from ._adaptive import adaptive
-from ._anderson import anderson
+from ._anderson import adaptive, anderson
 from ._approximations import approximations
 from ._carry import Carry, as_sources, check_carry, next_carry, prior_marginals
 from ._checks import checks, explain
@@ -377,7 +376,8 @@ def compile(
     entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
-    sweeps, slow = 500 if max_sweeps is None else int(max_sweeps), optax.chain(adaptive(grow=1.05), optax.scale(0.1))
+    sweeps = 500 if max_sweeps is None else int(max_sweeps)
+    slow = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), solver or adaptive(), sweeps, tol, int(max_specialisations),

@@ -124,8 +124,10 @@ class Solver:
         )  # fmt: skip
         fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
         blamed = self._blamed(state, result.proper, fine)
-        cautious = jax.tree.map(lambda old, new: old.refused(blamed) if _has_rates(old) else new, state.memory, fresh,
-                                is_leaf=_has_rates)  # fmt: skip
+        cautious = jax.tree.map(
+            lambda old, new, written: old.refused(blamed, written) if _has_rates(old) else new,
+            state.memory, fresh, accepted.memory, is_leaf=_has_rates,
+        )  # fmt: skip
         shorter = {k: select(blamed[k], _SHRINK * s, s) for k, s in state.step.items()}
         no = jnp.zeros_like(state.moves.wanted)
         damped = state.moves._replace(wanted=no, next=no)

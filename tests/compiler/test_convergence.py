@@ -115,11 +115,11 @@ def level(y):
     ngmp.scan(each, ngmp.sample("z0", Normal(0.0, std=5.0)), y)
 
 
-def test_long_steps_end_at_the_same_place_sooner(rng):
+def test_mixing_ends_at_the_same_place_sooner(rng):
     y = np.cumsum(0.3 * rng.standard_normal(60)) + rng.standard_normal(60)
     runs = [
-        ngmp.compile(level, method=ngmp.StructuredVMP(), solver=ngmp.adaptive(apart=apart), max_sweeps=3000)(y=y)
-        for apart in (8, 0)
+        ngmp.compile(level, method=ngmp.StructuredVMP(), solver=ngmp.adaptive(memory=memory), max_sweeps=3000)(y=y)
+        for memory in (3, 0)
     ]
     assert all(bool(p.converged) for p in runs)
     assert int(runs[0].sweeps) < 0.6 * int(runs[1].sweeps)
