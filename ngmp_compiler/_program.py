@@ -24,13 +24,14 @@ from ._export import export
 from ._implicit import attach, envelope, flagged
 from ._initial import Given
 from ._lanes import without_derivatives
+from ._moves import blurred
 from ._options import Options
 from ._passes import Compiled, Static, build, front, split
 from ._posterior import Members, Posterior, Prediction, not_converged, runs, topology
 from ._precision import reason
 from ._predict import predict
 from ._rules import NGMP
-from ._solve import CONVERGED, INVALID, REASONS, RUNNING, STUCK, UNSETTLED, State
+from ._solve import BLURRED, CONVERGED, INVALID, REASONS, RUNNING, STUCK, UNSETTLED, State
 from ._specialise import Specialisations
 from ._validate import bind, check_options
 
@@ -110,6 +111,8 @@ class Program:
         else:  # conjugate: the core is exact, in one sweep
             state, status = compiled.solver.exact(state, result.proper & jnp.isfinite(result.log_partition))
         status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
+        for q in result.planes.values():
+            status = jnp.where((status == CONVERGED) & blurred(q), BLURRED, status)
         status = jnp.where(invalid, INVALID, status)
         marginals = {}
         for key, (plane, positions, _) in plan.collections.items():

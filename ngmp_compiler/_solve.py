@@ -21,7 +21,7 @@ from ._emit import Map, Shares
 from ._moves import Moves, Places, Watch, broadens, largest, moves_of, places_of, within
 from ._rules import select
 
-CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
+CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED = range(6)
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
@@ -30,6 +30,8 @@ REASONS = {
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
+    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean; use "
+    "float64, or features that are centred, scaled and less alike",
 }
 RUNGS = ("", "by acceleration, after the default solver had not got there", "by small steps, after all else had not")
 _SHRINK = 0.25

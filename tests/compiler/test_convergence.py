@@ -142,6 +142,22 @@ def test_a_run_that_fails_climbs_the_ladder_and_says_so(rng):
     assert not bool(jax.jit(lambda y: crippled(y=y).converged)(y))  # traced, there is the first rung only
 
 
+def rates(x, y):
+    w = ngmp.sample("w", MvNormal(jnp.zeros(x.shape[-1]), covariance=0.005))
+    ngmp.sample("y", Poisson(exp(dot(x, w))), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged", "ignore:the whole model is computed in float32")
+def test_single_precision_that_loses_a_mean_is_not_called_converged():
+    """One count of 2e7 and features that are alike: P = 2e7 x x' + 200 I. In double precision there is no doubt."""
+    x, y = np.array([[0.8, 1.4, 1.4]]), np.array([2e7])
+    good, blurred = (ngmp.compile(rates)(x=x.astype(d), y=y.astype(d)) for d in (np.float64, np.float32))
+    assert bool(good.converged)
+    assert not bool(blurred.converged) and "ill-conditioned" in blurred.reason
+    plain = ngmp.compile(rates)(x=x.astype(np.float32), y=np.array([20.0], np.float32))
+    assert bool(plain.converged)
+
+
 @pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_a_lost_run_has_no_free_energy():
     y = np.array([3.0, 7.0])
