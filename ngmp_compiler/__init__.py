@@ -24,7 +24,7 @@ from ngmp_kernels import Wishart as Wishart
 from ngmp_kernels import families as families
 from ngmp_kernels import residual_sine as residual_sine
 
-from ._adaptive import adaptive as adaptive
+from ._anderson import adaptive as adaptive
 from ._anderson import anderson as anderson
 from ._declare import apply as apply
 from ._declare import factor as factor

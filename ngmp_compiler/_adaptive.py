@@ -1,4 +1,4 @@
-"""The default step: damping with one rate per leaf, as an optax transformation; and the same on a single edge."""
+"""Damping with one rate per element of a leaf, as an optax transformation; and the same on a single edge."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,28 +6,21 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily
 
-_APART = 8  # sweeps between two long steps
-_STRAIGHT = 0.9  # cosine between two residuals above which a run is on a straight path
-_LONGEST = 50.0
-
 
 class AdaptiveState(NamedTuple):
-    """The damping of every leaf, the gradients of the last two sweeps, and how many there were since a long step."""
+    """The damping of every leaf, and the gradient of the last sweep."""
 
     rate: Any
     last: Any
-    before: Any
-    since: Int[Array, ""]
 
-    def refused(self, blamed: dict[str, Bool[Array, " n"]]) -> "AdaptiveState":
+    def refused(self, blamed: dict[str, Bool[Array, " n"]], written: "AdaptiveState") -> "AdaptiveState":
         """After a step that was not accepted: the rates of the rows to blame are halved, so that the same step is not
         tried again and again."""
-        zeros = jax.tree.map(jnp.zeros_like, self.last)
-        return AdaptiveState(halved(self.rate, blamed), zeros, zeros, jnp.zeros_like(self.since))
+        return AdaptiveState(halved(self.rate, blamed), jax.tree.map(jnp.zeros_like, self.last))
 
 
 def halved(rates: Any, blamed: dict[str, Bool[Array, " n"]]) -> Any:
@@ -35,8 +28,14 @@ def halved(rates: Any, blamed: dict[str, Bool[Array, " n"]]) -> Any:
     return {k: jnp.where(blamed[k], 0.5 * a, a) if isinstance(a, jax.Array) else a for k, a in rates.items()}
 
 
-def _is_family(x: Any) -> bool:
-    return isinstance(x, AbstractFamily)
+def each(function: Any, *trees: Any) -> Any:
+    """A function of every leaf, of trees of families."""
+    return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, AbstractFamily))
+
+
+def ones(params: Any) -> Any:
+    """A rate of one for every element of every leaf."""
+    return each(lambda q: jnp.ones(q.batch_shape, q.dtype), params)
 
 
 def secant_rate(
@@ -75,58 +74,24 @@ def scales(eta: AbstractFamily, *gradients: AbstractFamily) -> list[Array]:
     return found
 
 
-def decay(gradients: Any, before: Any, params: Any) -> Float[Array, ""]:
-    r"""The factor $\sigma$ by which residuals shrink in two sweeps, $r_t \approx \sigma\, r_{t-2}$, or zero if their
-    direction changes.
+def damped(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.GradientTransformation:
+    """Damping with a rate for every element of a leaf, set by a secant through its last two residuals.
 
-    Then what is left of the way is $(r_t + r_{t+1})(1 + \sigma + \sigma^2 + \dots)$, $r_{t+1} \approx \sigma r_{t-1}$:
-    Aitken's extrapolation, with one factor for all leaves, over two sweeps because leaves that wait for each other move
-    by turns. Residuals are measured relative to the sizes of the parameters.
-    """
-    dots = []
-    for g, h, eta in zip(*(jax.tree.leaves(t, is_leaf=_is_family) for t in (gradients, before, params)), strict=True):
-        for a, b, scale in zip(g.natural, h.natural, scales(eta, g, h), strict=True):
-            a, b = a / scale, b / scale
-            dots.append(jnp.stack([jnp.sum(a * a), jnp.sum(a * b), jnp.sum(b * b)]))
-    new, both, old = sum(dots[1:], dots[0])
-    sigma = both / jnp.where(old > 0, old, 1.0)
-    straight = (both > _STRAIGHT * jnp.sqrt(new * old)) & (sigma > 0.5) & (sigma < 1.0)
-    return jnp.where(straight, jnp.minimum(sigma, 1 - 1 / _LONGEST), 0.0)
-
-
-def adaptive(
-    least: float = 0.02, cut: float = 0.5, grow: float = 1.3, apart: int = _APART
-) -> optax.GradientTransformation:
-    """The default solver: damping with a rate for every leaf, set by a secant through its last two residuals.
-
-    If the residual of a leaf behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with
-    `rho = <r_t, r_{t-1}> / |r_{t-1}|^2` the best rate is `1 / kappa = rate / (1 - rho)`: an overshooting leaf
+    If the residual of an element behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with
+    `rho = <r_t, r_{t-1}> / |r_{t-1}|^2` the best rate is `1 / kappa = rate / (1 - rho)`: an overshooting element
     (rho < 0) is damped, a lagging one sped up. A rate changes by at most the factors `cut` and `grow` a sweep and
     stays in [least, 1], so both natural parameters of a leaf remain between their old values and their targets.
-    Where all of it goes slowly in one direction, every `apart`-th sweep takes a long step (`decay`). There is nothing
-    to tune.
     """
 
     def init(params: Any) -> AdaptiveState:
-        rate = jax.tree.map(lambda q: jnp.ones(q.batch_shape, q.dtype), params, is_leaf=_is_family)
-        zeros = jax.tree.map(jnp.zeros_like, params)
-        return AdaptiveState(rate, zeros, zeros, jnp.asarray(0))
+        return AdaptiveState(ones(params), jax.tree.map(jnp.zeros_like, params))
 
     def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
         return secant_rate(gradient, last, -(last * rate), rate, eta, least, cut, grow)
 
     def update(updates: Any, state: AdaptiveState, params: Any = None) -> tuple[Any, AdaptiveState]:
-        rate = jax.tree.map(new_rate, updates, state.last, state.rate, params, is_leaf=_is_family)
-        steps = jax.tree.map(lambda g, a: -(g * a), updates, rate, is_leaf=_is_family)
-        if not apart or not jax.tree.leaves(updates):
-            return steps, AdaptiveState(rate, updates, state.last, state.since)
-        none = jnp.zeros((), jax.tree.leaves(updates)[0].dtype)
-        sigma = jax.lax.cond(state.since >= apart, decay, lambda *_: none, updates, state.before, params)
-        long, onward = sigma > 0.0, 1 / (1 - sigma)
-        steps = jax.tree.map(lambda s, h: jnp.where(long, onward * (s - sigma * h), s), steps, state.last)
-        # The secant of the next sweep would take the long step for an ordinary one: it has no step before.
-        last = jax.tree.map(lambda g: jnp.where(long, jnp.zeros_like(g), g), updates)
-        return steps, AdaptiveState(rate, last, state.last, jnp.where(long, 0, state.since + 1))
+        rate = each(new_rate, updates, state.last, state.rate, params)
+        return each(lambda g, a: -(g * a), updates, rate), AdaptiveState(rate, updates)
 
     return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
 
@@ -143,7 +108,7 @@ def solve_edge(
     Elements are independent, so each has its own rate, and one whose step would turn its marginal improper takes half
     of it instead.
     """
-    transformation: Any = adaptive(apart=0)
+    transformation: Any = damped()
 
     def residual(eta: AbstractFamily) -> AbstractFamily:
         return eta - toward(cavity + eta)

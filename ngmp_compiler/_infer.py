@@ -11,9 +11,10 @@ from ._core import Leaves
 from ._implicit import attach, envelope, flagged
 from ._initial import Given
 from ._lanes import without_derivatives
+from ._moves import blurred
 from ._passes import Specialised
 from ._posterior import Members, Posterior, runs, topology
-from ._solve import CONVERGED, INVALID, UNSETTLED, Solver, State
+from ._solve import BLURRED, CONVERGED, INVALID, UNSETTLED, Solver, State
 
 
 def infer(program: Specialised, init: State | Given | None = None) -> Posterior:
@@ -49,6 +50,8 @@ def posterior(program: Specialised, state: State) -> Posterior:
     else:  # conjugate: the core is exact, in one sweep
         state, status = solver.exact(state, result.proper & jnp.isfinite(result.log_partition))
     status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
+    for q in result.planes.values():
+        status = jnp.where((status == CONVERGED) & blurred(q), BLURRED, status)
     status = jnp.where(_violated(program), INVALID, status)
     marginals = {}
     for key, (plane, positions, _) in plan.collections.items():

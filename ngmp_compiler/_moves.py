@@ -5,9 +5,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.families import AbstractFamily, MvGaussian
 
 _ROUNDING = 8.0  # rounding units of a location that count as no move
+_BLURRED = 0.03  # standard deviations that rounding may take the mean of a vector
 
 Places = dict[str, tuple[Array, Array]]
 
@@ -26,7 +27,9 @@ class Moves(NamedTuple):
         before, whole = self.distance[block], self.next[block]
         # At the pace of the last two steps, and with the lag of a damped one, would a whole step move less than tol?
         pace = jnp.minimum(distance / before, 1.0)
-        longer = jnp.where(whole & (distance > tol), jnp.maximum(distance / before, self.lag[block]), self.lag[block])
+        # A lag is forgotten in time, or one bad surprise would keep a run from ending.
+        lag = jnp.maximum(0.5 * self.lag[block], 1.0)
+        longer = jnp.where(whole & (distance > tol), jnp.maximum(distance / before, lag), lag)
         wanted = jnp.isfinite(before) & (distance * pace * longer <= tol)
         return Moves(
             self.distance.at[block].set(distance), self.whole.at[block].set(whole), self.wanted.at[block].set(wanted),
@@ -83,3 +86,19 @@ def broadens(step: AbstractFamily) -> Bool[Array, " n"]:
     for before, after in zip((0 * step).slack(), step.slack(), strict=True):
         rows |= jnp.any(after < before, axis=tuple(range(rows.ndim, after.ndim)))
     return rows
+
+
+def blurred(q: AbstractFamily) -> Bool[Array, ""]:
+    r"""Whether rounding alone takes the mean of a vector, $m = P^{-1} \xi$, away by a part of its standard deviations.
+
+    With rounding units $\epsilon$ of the terms of $P m = \xi$, each on its own, the Mahalanobis norm of the error is
+    about $\epsilon \, (\sum_j v_j \, (|P| |m|)_j^2)^{1/2}$; less than what rounding makes of the mean itself counts as
+    nothing. Only single precision is looked at.
+    """
+    if not isinstance(q, MvGaussian) or q.dtype != jnp.float32:
+        return jnp.asarray(False)
+    unit, mean, variance = jnp.finfo(q.dtype).eps, jnp.abs(q.mean), q.variance
+    terms = jnp.einsum("...ij,...j->...i", jnp.abs(q.precision), mean)
+    error = unit * jnp.sqrt(jnp.sum(variance * terms**2, -1))
+    written = _ROUNDING * unit * jnp.max(mean / jnp.sqrt(variance), -1)
+    return jnp.any(error > _BLURRED + written)

@@ -10,8 +10,7 @@ import optax
 from ngmp_kernels import AbstractProjected
 from ngmp_kernels.families import Dirichlet
 
-from ._adaptive import adaptive
-from ._anderson import anderson
+from ._anderson import adaptive, anderson
 from ._emit import Map
 from ._errors import ModelError, Problem, listed
 from ._factorise import separated
@@ -48,7 +47,7 @@ class Options(NamedTuple):
         return self.solver is None
 
 
-_LADDER = adaptive(), anderson(8, cautious=False), optax.chain(adaptive(grow=1.05), optax.scale(0.1))
+_LADDER = adaptive(), anderson(8, cautious=False), optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))
 MAX_SWEEPS = 500  # by default
 
 

@@ -22,7 +22,7 @@ from ._moves import Moves, Places, Watch, broadens, largest, moves_of, places_of
 from ._rules import select
 from ._value import Value
 
-CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED = 0, 1, 2, 3, 4
+CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED = range(6)
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
@@ -31,6 +31,8 @@ REASONS = {
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
+    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean; use "
+    "float64, or features that are centred, scaled and less alike",
 }
 RUNGS = ("", "by acceleration, after the default solver had not got there", "by small steps, after all else had not")
 _SHRINK = 0.25
@@ -125,8 +127,10 @@ class Solver(Value):
         )  # fmt: skip
         fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
         blamed = self._blamed(state, result.proper, fine)
-        cautious = jax.tree.map(lambda old, new: old.refused(blamed) if _has_rates(old) else new, state.memory, fresh,
-                                is_leaf=_has_rates)  # fmt: skip
+        cautious = jax.tree.map(
+            lambda old, new, written: old.refused(blamed, written) if _has_rates(old) else new,
+            state.memory, fresh, accepted.memory, is_leaf=_has_rates,
+        )  # fmt: skip
         shorter = {k: select(blamed[k], _SHRINK * s, s) for k, s in state.step.items()}
         no = jnp.zeros_like(state.moves.wanted)
         damped = state.moves._replace(wanted=no, next=no)

@@ -115,11 +115,11 @@ def level(y):
     ngmp.scan(each, ngmp.sample("z0", Normal(0.0, std=5.0)), y)
 
 
-def test_long_steps_end_at_the_same_place_sooner(rng):
+def test_mixing_ends_at_the_same_place_sooner(rng):
     y = np.cumsum(0.3 * rng.standard_normal(60)) + rng.standard_normal(60)
     runs = [
-        ngmp.compile(level, method=ngmp.StructuredVMP(), solver=ngmp.adaptive(apart=apart), max_sweeps=3000)(y=y)
-        for apart in (8, 0)
+        ngmp.compile(level, method=ngmp.StructuredVMP(), solver=ngmp.adaptive(memory=memory), max_sweeps=3000)(y=y)
+        for memory in (3, 0)
     ]
     assert all(bool(p.converged) for p in runs)
     assert int(runs[0].sweeps) < 0.6 * int(runs[1].sweeps)
@@ -140,6 +140,22 @@ def test_a_run_that_fails_climbs_the_ladder_and_says_so(rng):
     again = crippled.posterior(post.state, y=y)  # the state goes on with the program's own solver
     np.testing.assert_allclose(again["z"].mean, post["z"].mean, atol=1e-8)
     assert not bool(jax.jit(lambda y: crippled(y=y).converged)(y))  # traced, there is the first rung only
+
+
+def rates(x, y):
+    w = ngmp.sample("w", MvNormal(jnp.zeros(x.shape[-1]), covariance=0.005))
+    ngmp.sample("y", Poisson(exp(dot(x, w))), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged", "ignore:the whole model is computed in float32")
+def test_single_precision_that_loses_a_mean_is_not_called_converged():
+    """One count of 2e7 and features that are alike: P = 2e7 x x' + 200 I. In double precision there is no doubt."""
+    x, y = np.array([[0.8, 1.4, 1.4]]), np.array([2e7])
+    good, blurred = (ngmp.compile(rates)(x=x.astype(d), y=y.astype(d)) for d in (np.float64, np.float32))
+    assert bool(good.converged)
+    assert not bool(blurred.converged) and "ill-conditioned" in blurred.reason
+    plain = ngmp.compile(rates)(x=x.astype(np.float32), y=np.array([20.0], np.float32))
+    assert bool(plain.converged)
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged")

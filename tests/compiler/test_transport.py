@@ -10,7 +10,7 @@ import pytest
 import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Gamma, Normal, exp
-from ngmp_compiler._adaptive import AdaptiveState
+from ngmp_compiler._anderson import AndersonState
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian
 from ngmp_kernels.normal_noise import NoiseLogPrecision
@@ -272,10 +272,10 @@ def test_refused_proposals_halve_the_rates():
     solver = ngmp.adaptive()
     eta = {"x": Gaussian(jnp.ones(3), -jnp.ones(3))}
     state = solver.init(eta)
-    assert isinstance(state, AdaptiveState)
+    assert isinstance(state, AndersonState)
     blamed = {"x": jnp.array([True, False, True])}  # the others keep theirs
-    np.testing.assert_allclose(state.refused(blamed).refused(blamed).rate["x"], [0.25, 1.0, 0.25])
-    step, _ = solver.update(eta, state.refused(blamed), eta)
+    np.testing.assert_allclose(state.refused(blamed, state).refused(blamed, state).rate["x"], [0.25, 1.0, 0.25])
+    step, _ = solver.update(eta, state.refused(blamed, state), eta)
     np.testing.assert_allclose(step["x"].eta1, [-0.5, -1.0, -0.5])
 
 
