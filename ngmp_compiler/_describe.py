@@ -109,7 +109,8 @@ class Description(Value):
         if not self.specialised.map.projected:
             approximate = any(e.approximate for e in self.plan.discrete)
             return "one sweep, approximate: flooding iterates inside the core" if approximate else "exact in one sweep"
-        return f"at most {self.specialised.solver.max_sweeps} sweeps, to a relative residual of {self.specialised.solver.tol:g}"
+        solver = self.specialised.solver
+        return f"at most {solver.max_sweeps} sweeps, to a relative residual of {solver.tol:g}"
 
     def _warnings(self) -> list[str]:
         plan, out = self.plan, []

@@ -1,7 +1,7 @@
 """Gates: a site whose arguments categorical variables pick becomes one site for every different choice.
 
 `Normal(take(m, z), precision=take(w, z))` is declared as K sites `Normal(m[k], precision=w[k])`, each of which counts
-only where z = k. They are isomorphic, so rolling makes one group of them; see `ngmp_kernels.gated` for the factor.
+only where z = k. They are isomorphic, so rolling makes one group of them; `ngmp_kernels.gated` has the factor.
 Classes that pick the same arguments share a site (a change point has two, however many years there are), and several
 selectors are one, with a class for every combination of theirs.
 """

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 
 from ._carry import Carry, check_sources, replace_priors, unobserved
 from ._declare import trace
@@ -82,7 +83,7 @@ def stage(model: Callable, options: Options, static: Static, dynamic: list[Any],
     tree = jax.tree.structure(found)
 
     def typed(dynamic: list[Any]) -> Front:
-        found = jax.core.eval_jaxpr(program.jaxpr, program.consts, *dynamic)
+        found = eval_jaxpr(program.jaxpr, program.consts, *dynamic)
         # Literals come as a kind of array of their own.
         return jax.tree.unflatten(tree, [x if isinstance(x, jax.Array) else np.asarray(x) for x in found])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 
 class Structure:
@@ -93,12 +94,12 @@ def register(cls: type) -> type:
     names = None if slots is None else tuple(name for name in slots if name != "_structure")
 
     def flatten(x: Any) -> tuple[list[Any], Structure]:
-        own = {k: v for k, v in vars(x).items() if k != "_structure"} if names is None else [getattr(x, n) for n in names]
-        return _flatten(own, getattr(x, "_structure", None))
+        own = vars(x).items() if names is None else ((name, getattr(x, name)) for name in names)
+        return _flatten({k: v for k, v in own if k != "_structure"}, getattr(x, "_structure", None))
 
     def unflatten(structure: Structure, leaves: Any) -> Any:
         found, x = _fields(structure, leaves), object.__new__(cls)
-        for name, value in found.items() if names is None else zip(names, found, strict=True):
+        for name, value in found.items():
             object.__setattr__(x, name, value)
         object.__setattr__(x, "_structure", structure)
         return x
@@ -129,7 +130,7 @@ class Value:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    if a is b or isinstance(a, jax.core.Tracer) or isinstance(b, jax.core.Tracer):
+    if a is b or isinstance(a, Tracer) or isinstance(b, Tracer):
         return a is b
     if isinstance(a, jax.ShapeDtypeStruct) or isinstance(b, jax.ShapeDtypeStruct):
         return a == b
