@@ -71,8 +71,8 @@ def forget_traces() -> None:
     programs that are long gone, stays with them for ever (jax 0.10: a quarter of a megabyte for each shape of a small
     model). Functions of the user keep what they have compiled; those of jax compile again where they are called alone.
     """
-    # Found in the modules, and in what stands there (ufuncs keep theirs in a dictionary). Not by gc.get_objects: it hands
-    # out tuples that other threads are still building, which breaks them.
+    # Found in the modules, and in what stands there (ufuncs keep theirs in a dictionary). Not by gc.get_objects: it
+    # hands out tuples that other threads are still building, which breaks them.
     kind = type(jax.jit(forget_traces))
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in _OURS:
