@@ -90,5 +90,5 @@ def test_unequal_powers_lie_between_equal_ones():
 
         ngmp.scan(body, z, y)
 
-    energies = [ngmp.compile(model, method=NGMP(power=p))(y).free_energy for p in (1.0, 0.5, {"tau": 0.5})]
+    energies = [ngmp.compile(model, method=NGMP(power=p))(y).free_energy for p in (1.0, 0.5, {"tau": 0.5}, {"r": 0.5})]
     assert np.ptp(energies) < 2.0, energies
