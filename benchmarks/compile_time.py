@@ -20,8 +20,8 @@ from report import save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
 import ngmp_models  # noqa: E402
-from ngmp_compiler._declare import trace  # noqa: E402
-from ngmp_compiler._inputs import wrap  # noqa: E402
+from ngmp_compiler.declare.inputs import wrap  # noqa: E402
+from ngmp_compiler.declare.sample import trace  # noqa: E402
 
 RNG = np.random.default_rng(0)
 

@@ -24,8 +24,8 @@ from report import save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
 import ngmp_models  # noqa: E402
-from ngmp_compiler._declare import trace  # noqa: E402
-from ngmp_compiler._inputs import wrap  # noqa: E402
+from ngmp_compiler.declare.inputs import wrap  # noqa: E402
+from ngmp_compiler.declare.sample import trace  # noqa: E402
 
 NEURONS, FEATURES, DAMPING, UPDATES, REPEATS = 8, 3, 0.5, 8, 30
 VARIANCE, SHAPE, RATE, RHO, OMEGA, NOISE = 1.0, 4.0, 0.1, 0.8, 2.0, 0.01  # the defaults of the model

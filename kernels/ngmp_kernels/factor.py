@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .edge import Moments, hermite_moments, settle_edge
 from .families import AbstractFamily, Gaussian
-from .predictive import MOMENTS, product_nodes, tilted_log_density
-from .projection import AbstractRule, Quadrature, expectation, nodes, tangent_projection
+from .quadrature.edge import Moments, hermite_moments, settle_edge
+from .quadrature.predictive import MOMENTS, product_nodes, tilted_log_density
+from .quadrature.projection import AbstractRule, Quadrature, expectation, nodes, tangent_projection
 
 if TYPE_CHECKING:
     Values = Array

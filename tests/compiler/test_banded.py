@@ -359,7 +359,7 @@ def test_choices_that_do_not_fit_are_listed_at_once():
 
 
 def test_what_is_too_large_even_for_a_band(monkeypatch):
-    monkeypatch.setattr("ngmp_compiler._bands.BAND_LIMIT", 1000)
-    monkeypatch.setattr("ngmp_compiler._bands.DENSE_LIMIT", 50)
+    monkeypatch.setattr("ngmp_compiler.schedule.bands.BAND_LIMIT", 1000)
+    monkeypatch.setattr("ngmp_compiler.schedule.bands.DENSE_LIMIT", 50)
     with pytest.raises(ModelError, match=r"down.*right.*120 Gaussian dimensions in loops.*band of them is \d+ wide"):
         ngmp.compile(grid)(y=jnp.zeros((12, 10)))

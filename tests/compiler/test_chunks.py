@@ -7,7 +7,7 @@ import pytest
 
 import ngmp_compiler as ngmp
 import ngmp_models
-from ngmp_compiler import _chunks
+from ngmp_compiler.emit import chunks as _chunks
 
 RNG = np.random.default_rng(0)
 PRIME = 1531  # no number of chunks divides it

@@ -12,9 +12,9 @@ from jax.scipy.stats import norm
 from scipy.optimize import brentq
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import _options
 from ngmp_compiler import Gamma, MvNormal, Normal, Poisson, dot, exp
-from ngmp_compiler._moves import broadens, within
+from ngmp_compiler import options as _options
+from ngmp_compiler.solve.moves import broadens, within
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian
 

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Dirichlet, Normal, Poisson, take
-from ngmp_compiler._slices import slices
+from ngmp_compiler.schedule.slices import slices
 
 
 def core_line(program, **inputs):

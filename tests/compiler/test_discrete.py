@@ -15,8 +15,8 @@ from scipy.special import logsumexp
 import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Categorical
-from ngmp_compiler._errors import DataError, ModelError
-from ngmp_compiler.executors.linalg import discrete_tree, plan_rounds
+from ngmp_compiler.errors import DataError, ModelError
+from ngmp_compiler.linalg import discrete_tree, plan_rounds
 
 # -- references -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Dirichlet, Gamma, MvNormal, Normal, Poisson, Wishart, broadcast_to, take
-from ngmp_compiler._apart import cluster
+from ngmp_compiler.emit.apart import cluster
 from ngmp_kernels.families import Dirichlet as DirichletFamily
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian

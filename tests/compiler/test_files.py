@@ -16,7 +16,7 @@ import pytest
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal, Poisson, exp
-from ngmp_compiler._archive import write_archive
+from ngmp_compiler.files.archive import write_archive
 
 ROOT = Path(__file__).parent.parent.parent
 COUNTS = np.array([0, 3, 1, 6, 2, 2])
@@ -235,7 +235,7 @@ KILLED = """
 import os, random, signal, sys, time
 import numpy as np
 import ngmp_compiler as ngmp
-from ngmp_compiler._archive import read_archive
+from ngmp_compiler.files.archive import read_archive
 path, rounds = sys.argv[1], int(sys.argv[2])
 size = 40_000
 

@@ -26,9 +26,9 @@ from ngmp_compiler import (
     dot,
     exp,
 )
-from ngmp_compiler._declare import trace
-from ngmp_compiler._roll import roll
-from ngmp_compiler._type import lower
+from ngmp_compiler.declare.sample import trace
+from ngmp_compiler.passes.lower import lower
+from ngmp_compiler.passes.roll import roll
 
 RNG = np.random.default_rng(7)
 Y = RNG.normal(size=6)

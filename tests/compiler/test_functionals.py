@@ -7,13 +7,13 @@ import pytest
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Bernoulli, MvNormal, Normal, StudentT, dot
-from ngmp_compiler._expressions import Plane
-from ngmp_compiler._index import index_map
-from ngmp_compiler.executors import _rows
-from ngmp_compiler.executors._base import Piece, PieceLink, Potential
-from ngmp_compiler.executors._rows import Rows
-from ngmp_compiler.executors._vectors import Term, Vectors
-from ngmp_compiler.executors.linalg import factor, function_space
+from ngmp_compiler.declare.expressions import Plane
+from ngmp_compiler.executors.gaussian import rows as _rows
+from ngmp_compiler.executors.gaussian.base import Piece, PieceLink, Potential
+from ngmp_compiler.executors.gaussian.rows import Rows
+from ngmp_compiler.executors.gaussian.vectors import Term, Vectors
+from ngmp_compiler.graph.index import index_map
+from ngmp_compiler.linalg import factor, function_space
 from ngmp_kernels.families import MvGaussian
 
 SPACES = pytest.mark.parametrize("space", ["weight", "function"])

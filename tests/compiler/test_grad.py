@@ -8,7 +8,7 @@ import pytest
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal, Poisson, exp
-from ngmp_compiler._krylov import solve
+from ngmp_compiler.solve.krylov import solve
 from ngmp_models import mean_precision
 
 pytestmark = pytest.mark.skipif(not jax.config.jax_enable_x64, reason="finite differences need float64")

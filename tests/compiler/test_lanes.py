@@ -7,8 +7,8 @@ import pytest
 
 import ngmp_compiler as ngmp
 import ngmp_models
-from ngmp_compiler.executors import chain as chains
-from ngmp_kernels.lanes import one_by_one
+from ngmp_compiler.executors.gaussian import chain as chains
+from ngmp_kernels.numerics.lanes import one_by_one
 
 K = 300  # long enough to run alone
 RNG = np.random.default_rng(5)

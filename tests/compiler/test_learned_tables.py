@@ -10,8 +10,8 @@ from scipy.special import digamma, gammaln, logsumexp
 import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Categorical, Dirichlet, Normal
+from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
 from ngmp_kernels.families import Categorical as CategoricalFamily
-from ngmp_kernels.learned_table import LearnedEmission, LearnedTransition
 
 PRIOR = {"transition": np.ones((3, 3)), "emission": np.ones((3, 3)) + 9 * np.eye(3)}
 A = np.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.1, 0.0, 0.9]])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from ngmp_compiler.executors.linalg import (
+from ngmp_compiler.linalg import (
     banded_gaussian,
     chain_links,
     discrete_chain,

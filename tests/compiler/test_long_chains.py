@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ngmp_compiler.executors.linalg import discrete_chain, scalar_chain, vector_chain
+from ngmp_compiler.linalg import discrete_chain, scalar_chain, vector_chain
 
 LONG = 333
 

@@ -8,8 +8,8 @@ import pytest
 
 import ngmp_compiler as ngmp
 import ngmp_models
-from ngmp_compiler import _schedule_gaussian
-from ngmp_compiler._declare import trace
+from ngmp_compiler.declare.sample import trace
+from ngmp_compiler.schedule import gaussian as _schedule_gaussian
 from tests.oracle.interpreter import Interpreter, rolled_leaves
 
 NEURONS, SEEN, DAMPING, UPDATES = 5, 3, 0.5, 8  # more than four neurons are rolled into one group

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, MvNormal, Normal, Poisson, dot, exp
-from ngmp_compiler._declare import trace
-from ngmp_compiler._index import index_map
-from ngmp_compiler._inputs import wrap
-from ngmp_compiler._roll import Rolled, roll
+from ngmp_compiler.declare.inputs import wrap
+from ngmp_compiler.declare.sample import trace
+from ngmp_compiler.graph.index import index_map
+from ngmp_compiler.passes.roll import Rolled, roll
 
 
 @pytest.mark.parametrize(

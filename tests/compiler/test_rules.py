@@ -26,14 +26,14 @@ from ngmp_kernels import (
     registered_factors,
     tilted_match,
 )
-from ngmp_kernels.categorical import CategoricalTransition
+from ngmp_kernels.factors.categorical import CategoricalTransition
+from ngmp_kernels.factors.generic import GenericFactor
+from ngmp_kernels.factors.normal import NormalNoise
+from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.poisson import PoissonLog
 from ngmp_kernels.families import Categorical as CategoricalFamily
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian
-from ngmp_kernels.generic import GenericFactor
-from ngmp_kernels.normal import NormalNoise
-from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
-from ngmp_kernels.poisson import PoissonLog
 
 FAST = {"xla_backend_optimization_level": 0}
 RULE = Quadrature()

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 import ngmp_compiler as ngmp
 import ngmp_models
-from ngmp_compiler._declare import trace
+from ngmp_compiler.declare.sample import trace
 from tests.oracle.compare import assert_marginals
 from tests.oracle.grids import grid, mean_parameters
 from tests.oracle.interpreter import Interpreter, Leaves, family, leaves_of
@@ -101,7 +101,7 @@ def test_certificate(model, inputs):
     for direction in _directions(leaves, 3):
         assert abs(certificate.slope(direction)) < TOL
 
-    # Away from the fixed point the slope is what the docstring of `_emit` says: (eta - eta*) . d mu.
+    # Away from the fixed point the slope is what the docstring of `emit.map` says: (eta - eta*) . d mu.
     for direction in _directions(leaves, 1) if leaves else []:
         moved = {k: eta + 0.05 * direction[k] for k, eta in leaves.items()}
         certificate, target = Certificate(interpreter, moved), interpreter.targets(moved)

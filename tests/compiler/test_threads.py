@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Gamma, Normal, Poisson, _specialise, exp
-from ngmp_compiler._declare import trace
+from ngmp_compiler import Gamma, Normal, Poisson, exp
+from ngmp_compiler import specialise as _specialise
+from ngmp_compiler.declare.sample import trace
 
 THREADS, MODELS, PROGRAMS = 8, 20, 8
 

@@ -10,10 +10,10 @@ import pytest
 import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Gamma, Normal, exp
-from ngmp_compiler._anderson import AndersonState
+from ngmp_compiler.solve.anderson import AndersonState
+from ngmp_kernels.factors.normal_noise import NoiseLogPrecision
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian
-from ngmp_kernels.normal_noise import NoiseLogPrecision
 
 RNG = np.random.default_rng(3)
 COUNTS = np.array([0, 3, 1, 6, 2, 2, 9, 14])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, Normal, Poisson, exp
-from ngmp_compiler.executors.linalg import tree_gaussian, tree_order
+from ngmp_compiler.linalg import tree_gaussian, tree_order
 
 
 def random_tree(rng, n, forest=0.0, back=None):

@@ -8,8 +8,8 @@ import pytest
 import ngmp_compiler as ngmp
 from ngmp_compiler import MvNormal, Normal
 from ngmp_kernels import Quadrature, nodes
+from ngmp_kernels.factors.vector_node import VectorNode
 from ngmp_kernels.families import Gaussian, MvGaussian
-from ngmp_kernels.vector_node import VectorNode
 
 NOISE = np.asarray([[0.5, 0.2], [0.2, 0.4]])
 

@@ -8,17 +8,17 @@ import scipy.special as sp
 import scipy.stats as st
 
 from ngmp_kernels import REGISTRY, Quadrature, families
-from ngmp_kernels.bernoulli import BernoulliLogit, BernoulliProbs
-from ngmp_kernels.beta import BetaPrior
-from ngmp_kernels.binomial import BinomialLogit, BinomialProbs
-from ngmp_kernels.categorical import CategoricalProbs
-from ngmp_kernels.gamma import GammaPrior
-from ngmp_kernels.mv_normal import MvNormalNoise
-from ngmp_kernels.negative_binomial import NegativeBinomialLog
-from ngmp_kernels.normal import NormalLogPrecision, NormalNoise, NormalPrecision
-from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
-from ngmp_kernels.poisson import PoissonLog, PoissonRate
-from ngmp_kernels.student_t import StudentTNoise
+from ngmp_kernels.factors.bernoulli import BernoulliLogit, BernoulliProbs
+from ngmp_kernels.factors.beta import BetaPrior
+from ngmp_kernels.factors.binomial import BinomialLogit, BinomialProbs
+from ngmp_kernels.factors.categorical import CategoricalProbs
+from ngmp_kernels.factors.gamma import GammaPrior
+from ngmp_kernels.factors.mv_normal import MvNormalNoise
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
+from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
+from ngmp_kernels.factors.student_t import StudentTNoise
 
 pytestmark = pytest.mark.skipif(not jax.config.jax_enable_x64, reason="references are compared in double precision")
 

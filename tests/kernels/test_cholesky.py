@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from ngmp_kernels import cholesky as linear
+from ngmp_kernels.numerics import cholesky as linear
 
 SIZES = [1, 3, 8, 9, 40, 130]  # written out, LAPACK, in halves
 DEEP = 70  # rows of a matrix that `small_pieces` cuts into many

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ngmp_kernels import Quadrature, residual_sine
-from ngmp_kernels.deterministic import DeterministicNode
+from ngmp_kernels.factors.deterministic import DeterministicNode
 from ngmp_kernels.families import Gaussian
 
 M, V = np.array([0.3, -2.0, 40.0, 0.0]), np.array([0.5, 2.0, 1e-6, 30.0])

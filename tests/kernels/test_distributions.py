@@ -31,8 +31,8 @@ from ngmp_kernels import (
     register,
 )
 from ngmp_kernels.distribution import Signature
-from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
-from ngmp_kernels.special import log_binomial
+from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.numerics.special import log_binomial
 
 
 class Expression:

@@ -8,12 +8,12 @@ from scipy.optimize import minimize
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Binomial, Normal
-from ngmp_kernels.bernoulli import BernoulliLogit
-from ngmp_kernels.binomial import BinomialLogit
-from ngmp_kernels.edge import hermite_moments
+from ngmp_kernels.factors.bernoulli import BernoulliLogit
+from ngmp_kernels.factors.binomial import BinomialLogit
+from ngmp_kernels.factors.generic import GenericFactor
 from ngmp_kernels.families import Gaussian
-from ngmp_kernels.generic import GenericFactor
-from ngmp_kernels.projection import Quadrature
+from ngmp_kernels.quadrature.edge import hermite_moments
+from ngmp_kernels.quadrature.projection import Quadrature
 
 
 def weibull(z, y, died):

@@ -8,9 +8,9 @@ from scipy.optimize import brentq
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal, Poisson, exp
+from ngmp_kernels.factors.normal import NormalLogPrecision
+from ngmp_kernels.factors.poisson import PoissonLog
 from ngmp_kernels.families import Gaussian
-from ngmp_kernels.normal import NormalLogPrecision
-from ngmp_kernels.poisson import PoissonLog
 
 
 def reference(k, c, mean, variance):

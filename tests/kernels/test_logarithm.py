@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from ngmp_kernels import logarithm
+from ngmp_kernels.numerics import logarithm
 
 ENDS = {
     "log": [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan],

@@ -6,11 +6,11 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
-from ngmp_kernels.binomial import BinomialLogit
+from ngmp_kernels.factors.binomial import BinomialLogit
+from ngmp_kernels.factors.logistic import logistic_moments
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
 from ngmp_kernels.families import Gaussian
-from ngmp_kernels.logistic import logistic_moments
-from ngmp_kernels.negative_binomial import NegativeBinomialLog
-from ngmp_kernels.projection import Quadrature
+from ngmp_kernels.quadrature.projection import Quadrature
 
 DERIVATIVES = (  # of the sigmoid
     lambda z: expit(z) * expit(-z),

@@ -17,27 +17,32 @@ import scipy.special as sp
 import scipy.stats as st
 
 from ngmp_kernels import ORACLE, AbstractConjugate, AbstractProjected, Quadrature, families, registered_factors
-from ngmp_kernels.bernoulli import BernoulliLogit, BernoulliPrior, BernoulliProbs
-from ngmp_kernels.beta import BetaPrior
-from ngmp_kernels.binomial import BinomialLogit, BinomialProbs
-from ngmp_kernels.categorical import CategoricalEmission, CategoricalPrior, CategoricalProbs, CategoricalTransition
-from ngmp_kernels.dirichlet import DirichletPrior
-from ngmp_kernels.gamma import GammaPrior
-from ngmp_kernels.gated import Gated, GatedConstant
-from ngmp_kernels.generic import ConstantFactor, GenericFactor
-from ngmp_kernels.given import Given
-from ngmp_kernels.inverse_gamma import InverseGammaPrior, NoiseVariance, NormalVariance
-from ngmp_kernels.latent_probs import LatentProbs
-from ngmp_kernels.learned_table import LearnedEmission, LearnedTransition
-from ngmp_kernels.mv_normal import MvNormalNoise
-from ngmp_kernels.negative_binomial import NegativeBinomialLog
-from ngmp_kernels.normal import NormalLogPrecision, NormalNoise, NormalPrecision
-from ngmp_kernels.normal_noise import NoiseLogPrecision, NoisePrecision
-from ngmp_kernels.poisson import PoissonLog, PoissonRate
-from ngmp_kernels.product import ProductNoise
-from ngmp_kernels.student_t import StudentTNoise
-from ngmp_kernels.switched_noise import SwitchedNoise
-from ngmp_kernels.wishart import MvNormalPrecision, NoiseWishart, WishartPrior
+from ngmp_kernels.factors.bernoulli import BernoulliLogit, BernoulliPrior, BernoulliProbs
+from ngmp_kernels.factors.beta import BetaPrior
+from ngmp_kernels.factors.binomial import BinomialLogit, BinomialProbs
+from ngmp_kernels.factors.categorical import (
+    CategoricalEmission,
+    CategoricalPrior,
+    CategoricalProbs,
+    CategoricalTransition,
+)
+from ngmp_kernels.factors.dirichlet import DirichletPrior
+from ngmp_kernels.factors.gamma import GammaPrior
+from ngmp_kernels.factors.gated import Gated, GatedConstant
+from ngmp_kernels.factors.generic import ConstantFactor, GenericFactor
+from ngmp_kernels.factors.given import Given
+from ngmp_kernels.factors.inverse_gamma import InverseGammaPrior, NoiseVariance, NormalVariance
+from ngmp_kernels.factors.latent_probs import LatentProbs
+from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
+from ngmp_kernels.factors.mv_normal import MvNormalNoise
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
+from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
+from ngmp_kernels.factors.product import ProductNoise
+from ngmp_kernels.factors.student_t import StudentTNoise
+from ngmp_kernels.factors.switched_noise import SwitchedNoise
+from ngmp_kernels.factors.wishart import MvNormalPrecision, NoiseWishart, WishartPrior
 
 FACTORS = dict.fromkeys([*registered_factors(), GenericFactor, Given, Gated, GatedConstant])
 PROJECTED = [c for c in FACTORS if issubclass(c, AbstractProjected)]

@@ -6,8 +6,8 @@ import pytest
 import scipy.stats as st
 
 from ngmp_kernels import Quadrature, tangent_projection
+from ngmp_kernels.factors.product import ProductNoise
 from ngmp_kernels.families import Gamma, Gaussian
-from ngmp_kernels.product import ProductNoise
 
 R, A, B = (
     Gaussian.from_mean_variance(jnp.asarray([m]), jnp.asarray([v])) for m, v in ((0.4, 0.3), (0.7, 0.2), (-0.5, 0.4))

@@ -18,7 +18,7 @@ from mpmath import mp
 from scipy import special
 
 from ngmp_kernels.families import Bernoulli, Beta, Categorical, Dirichlet, Gamma, Gaussian, Wishart
-from ngmp_kernels.projection import (
+from ngmp_kernels.quadrature.projection import (
     Delta,
     GaussHermite,
     LogTrapezoid,

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from ngmp_kernels.families import _special
+from ngmp_kernels.numerics import gamma_functions as _special
 
 pytestmark = pytest.mark.core32
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from ngmp_kernels.start import peak
+from ngmp_kernels.quadrature.start import peak
 
 CASES = {
     "normal": lambda z: -0.5 * (z - 3.0) ** 2 / 0.04,

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 import ngmp_compiler as ngmp
-from ngmp_compiler._declare import trace
+from ngmp_compiler.declare.sample import trace
 from ngmp_models import fourier_features, fourier_map, heteroscedastic, matern32, precision_hierarchy
 from tests.oracle.compare import assert_marginals
 from tests.oracle.interpreter import Interpreter

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ngmp_compiler._expressions import Affine, Plane, Variable
-from ngmp_compiler._inputs import unwrap
+from ngmp_compiler.declare.expressions import Affine, Plane, Variable
+from ngmp_compiler.declare.inputs import unwrap
 
 
 class Linear(NamedTuple):

@@ -10,7 +10,7 @@ A model is traced with concrete inputs, every site is expanded to single factors
 Factors that `mean_field` names send $E[\log f \mid z_j]$ under the other marginals instead (structured VMP). A
 deterministic node sends the moments of g(x) forward, and the projected cavity of its outcome backward.
 
-The free energy is the formula in the docstring of `ngmp_compiler._emit`.
+The free energy is the formula in the docstring of `ngmp_compiler.emit.map`.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from ngmp_compiler._declare import trace
+from ngmp_compiler.declare.sample import trace
 
 from .elements import Cell, Coordinates, Interface, Linear, elements
 from .factors import Conjugate, Constant, Node, Noise, Pair, Projected, understand

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.special import xlog1py, xlogy
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..numerics.gamma_functions import digamma, gammaln, log_gamma_ratio, trigamma
 from ._family import AbstractFamily, broadcast, no_event
-from ._special import digamma, gammaln, log_gamma_ratio, trigamma
 from .dirichlet import concentration_from_mean
 
 

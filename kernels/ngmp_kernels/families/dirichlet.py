@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..numerics.gamma_functions import digamma, gammaln, inverse_digamma, trigamma
 from ._family import AbstractFamily, one_event_axis, promote
-from ._special import digamma, gammaln, inverse_digamma, trigamma
 
 
 def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:

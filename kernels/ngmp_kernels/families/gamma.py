@@ -6,8 +6,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..numerics.gamma_functions import (
+    gammaln,
+    log_minus_digamma,
+    log_ratio_excess,
+    stirling_error,
+    trigamma,
+    trigamma_minus_inverse,
+)
 from ._family import AbstractFamily, broadcast, no_event
-from ._special import gammaln, log_minus_digamma, log_ratio_excess, stirling_error, trigamma, trigamma_minus_inverse
 
 
 def _concentration(s: Float[Array, "*b"]) -> Float[Array, "*b"]:

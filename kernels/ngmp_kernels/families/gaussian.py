@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..numerics.gamma_functions import log_ratio_excess
 from ._family import AbstractFamily, broadcast, no_event
-from ._special import log_ratio_excess
 
 _LOG_2PI = math.log(2 * math.pi)
 

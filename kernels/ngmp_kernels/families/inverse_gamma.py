@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
+from ..numerics.gamma_functions import trigamma
 from ._family import AbstractFamily, broadcast, no_event
-from ._special import trigamma
 from .gamma import Gamma
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from ..cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
+from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
 from ._family import AbstractFamily, one_event_axis, promote
 
 _LOG_2PI = math.log(2 * math.pi)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from ..cholesky import cholesky, inverse, log_det
+from ..numerics.cholesky import cholesky, inverse, log_det
+from ..numerics.gamma_functions import digamma, gammaln, trigamma
 from ._family import AbstractFamily, promote
-from ._special import digamma, gammaln, trigamma
 from .mv_gaussian import _symmetric
 
 _LOG_2, _LOG_PI = math.log(2.0), math.log(math.pi)

@@ -1,0 +1,1 @@
+"""Factors: one file for each distribution or kind of factor."""

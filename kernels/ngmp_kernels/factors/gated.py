@@ -1,0 +1,371 @@
+r"""Gates: a factor that counts only where a categorical variable has a given class.
+
+A site whose parameters a selector z picks, `Normal(take(m, z), precision=take(w, z))`, is a product over classes,
+
+$$ f(x_1, \dots, x_K, z) = \prod_k f_k(x_k)^{[z = k]}, $$
+
+exactly, so it is declared as K gated sites (see `ngmp_compiler.declare.gates`). Each is an ordinary factor with the
+interfaces of its base and one more, z. Classes with the same parameters share a gate, which is open at all of them.
+"""
+
+from collections.abc import Hashable, Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..distribution import TAKE, Distribution, Lowered, Signature
+from ..factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
+from ..families import AbstractFamily, Categorical, Dirichlet, MvGaussian, Wishart
+from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from .normal import NormalNoise
+from .normal_noise import NoisePrecision
+
+_WITHOUT_QUADRATURE = (MvGaussian, Dirichlet, Wishart)
+
+
+class Gated(AbstractProjected):
+    r"""`f(x, z) = base(x)^{[z in k]}` for a set k of classes.
+
+    With $\pi_k$ the cavity probability of these classes and $\ell$ the log-messages of the base:
+    toward an interface of the base, $\log(1 - \pi_k + \pi_k e^{\ell(x)})$;
+    toward z, the log-evidence of the base at the classes of k and zero elsewhere.
+    Under mean-field rules: $q(z \in k)$ times the message of the base, and $E[\log \mathrm{base}]$ at the classes of k.
+
+    Attributes:
+        base: the factor that counts where z is in k.
+        k: ones at the classes of every factor, zeros elsewhere; the cells of their table where there are several z.
+        parts: how many gates one outcome has.
+        tied: whether the outcome is latent, so that the core may need a first leaf to be proper.
+    """
+
+    base: AbstractFactor
+    k: Float[Values, "#n K"]
+    parts: int = eqx.field(static=True)
+    tied: bool = eqx.field(static=True, default=False)
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        return (*self.base.interfaces, "selector")
+
+    @property
+    def families(self) -> Families:
+        return (*self.base.families, Categorical)
+
+    @property
+    def support(self) -> str | None:
+        return self.base.support
+
+    @property
+    def label(self) -> str:
+        return f"{type(self).__name__}({self.base.label})"
+
+    def _log_gate(self, z: Categorical) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """`log pi_k` and `log(1 - pi_k)`, each as a sum over its classes."""
+        log_probs = jax.nn.log_softmax(z.eta1, axis=-1)
+        own = self._own()
+        never = jnp.log(jnp.finfo(log_probs.dtype).tiny).astype(log_probs.dtype)
+        open_ = jax.nn.logsumexp(jnp.where(own, log_probs, never), axis=-1)
+        return open_, jax.nn.logsumexp(jnp.where(own, never, log_probs), axis=-1)
+
+    def _own(self) -> Bool[Array, "#n K"]:
+        return jnp.asarray(self.k) > 0.0
+
+    def _open(self, z: Categorical) -> Float[Array, " n"]:
+        """`q(z in k)`."""
+        return jnp.sum(jnp.where(self._own(), z.probs, 0.0), axis=-1)
+
+    def log_density(self, *x: Array) -> Array:
+        *values, z = x
+        return jnp.where(_holds(self.k, z), self.base.log_density(*values), 0.0)
+
+    def _at_class(self, value: Array) -> LogMessage:
+        return lambda z: jnp.where(_holds(self.k, z), value, 0.0)
+
+    def log_message(self, j: int, cavities: Cavities) -> LogMessage:
+        if j == len(self.base.interfaces):
+            return self._at_class(self.base.predictive_log_density(cavities[:-1]))
+        open_, shut = self._log_gate(cavities[-1])
+        base: Any = self.base
+        inner = base.log_message(j, cavities[:-1]) if isinstance(base, AbstractProjected) else base.log_density
+        return lambda x: jnp.logaddexp(shut, open_ + inner(x))
+
+    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+        del rule
+        open_, shut = self._log_gate(cavities[-1])
+        return jnp.logaddexp(shut, open_ + self.base.predictive_log_density(cavities[:-1]))
+
+    # -- mean field ---------------------------------------------------------------------------------------------------
+
+    def _expected(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
+        """`E[log base]`."""
+        base: Any = self.base
+        if isinstance(base, AbstractConjugate):
+            eta, log_scale = base.message()
+            assert eta is not None
+            return eta.dot(marginals[0].to_mean()) + log_scale
+        if len(base.interfaces) == 1:
+            return base.expected_log_message(0, marginals[0], marginals[:-1], rule)
+        return base.expected_log_density(marginals[:-1], rule)
+
+    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+        if j == len(self.base.interfaces):
+            return self._at_class(self._expected(marginals, rule))
+        base: Any = self.base
+        unary = len(base.interfaces) == 1
+        inner = base.log_density if unary else base.mean_field_message(j, marginals[:-1], rule)
+        weight = self._open(marginals[-1])
+        return lambda x: weight * inner(x)
+
+    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+        base: Any = self.base
+        if j == len(base.interfaces):
+            return Categorical(jnp.where(self._own(), self._expected(marginals, rule)[..., None], 0.0))
+        if isinstance(base, AbstractConjugate):
+            eta, _ = base.message()
+            eta = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), eta, marginals[0])
+        elif len(base.interfaces) == 1:
+            eta = base.project(0, marginals[0], marginals[:-1], rule)
+        else:
+            eta = base.mean_field_projection(j, marginals[:-1], rule)
+        return eta * self._open(marginals[-1])
+
+    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+        return self._open(marginals[-1]) * self._expected(marginals, rule)
+
+    def in_family(self) -> tuple[bool, ...]:
+        own = self.base.in_family() if isinstance(self.base, AbstractProjected) else (True,)
+        return (*own, True)
+
+    def has_projection(self) -> bool:
+        return not any(issubclass(f, _WITHOUT_QUADRATURE) for f in self.families)
+
+    def leading(self) -> tuple[int, ...]:
+        return (len(self.base.interfaces),)
+
+    def features(self, out: Array) -> Array:
+        # The spread of counts and of positive outcomes grows with their size.
+        stable = {"count": lambda x: jnp.sqrt(jnp.abs(x)), "positive": lambda x: jnp.log(jnp.maximum(x, 1e-30))}
+        return stable.get(self.support or "", lambda x: x)(super().features(out))
+
+    def initial(self) -> tuple[AbstractFamily | None, ...]:
+        # Data speak of all classes alike: a start at the data would be the symmetric fixed point of a mixture.
+        hints = self.base.initial() if isinstance(self.base, AbstractProjected) else (None,)
+        if isinstance(self.base, AbstractConjugate) and self.tied:
+            hints = (self.base.message()[0],)
+        return (*(hints if self.tied else (None,) * len(hints)), None)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return self.base.checks()
+
+    def moments(self, *x: Array) -> tuple[Array, Array]:
+        """Of the outcome given that z = k."""
+        return self.base.moments(*x[:-1])
+
+    def predictive(self, repeats: int) -> "Mixture":
+        return Mixture(gated=self, repeats=repeats)  # type: ignore[call-arg]
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        return self.base.predictive_moments(marginals[:-1])
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        return self.base.predictive_cdf(out, marginals[:-1])
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        return self.base.predictive_log_density(marginals[:-1])
+
+
+def _holds(k: Float[Values, "#n K"], z: Array) -> Bool[Array, "... n"]:
+    """Whether classes z (..., n) are in the sets k."""
+    return jnp.any((z[..., None] == jnp.arange(k.shape[-1])) & (jnp.asarray(k) > 0.0), -1)
+
+
+class GatedConstant(AbstractConjugate):
+    """`f(z) = base(values)^{[z in k]}` with all interfaces of the base constant: `log base` at the classes of k.
+
+    With several selectors the message keeps their axes, `shape`.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("selector",)
+    families: ClassVar[Families] = (Categorical,)
+    base: AbstractFactor
+    values: tuple[Array, ...]
+    k: Float[Values, "#n K"]
+    parts: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def support(self) -> str | None:
+        return self.base.support
+
+    @property
+    def label(self) -> str:
+        return f"{type(self).__name__}({self.base.label})"
+
+    def _value(self) -> Float[Array, " #n"]:
+        return jnp.asarray(self.base.log_density(*self.values))
+
+    def log_density(self, z: Array) -> Array:
+        return jnp.where(_holds(self.k, z), self._value(), 0.0)
+
+    def message(self) -> tuple[Categorical, Array]:
+        eta = jnp.where(jnp.asarray(self.k) > 0.0, self._value()[..., None], 0.0)
+        return Categorical(eta.reshape(-1, *self.shape)), jnp.zeros_like(eta[..., 0])
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return self.base.checks()
+
+    def moments(self, z: Array) -> tuple[Array, Array]:
+        """Of the outcome given that z = k."""
+        mean, variance = self.base.moments(*self.values)
+        shape = (*z.shape, *mean.shape[1:])
+        return jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
+
+    def predictive(self, repeats: int) -> "Mixture":
+        return Mixture(gated=self, repeats=repeats)  # type: ignore[call-arg]
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        mean, variance = self.base.moments(*self.values)
+        shape = (*marginals[0].batch_shape, *mean.shape[1:])
+        mean, variance = jnp.broadcast_to(mean, shape), jnp.broadcast_to(variance, shape)
+        return mean, jnp.zeros_like(mean), variance
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        del marginals
+        return self.base.cdf(out, *self.values)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        return jnp.broadcast_to(self._value(), marginals[0].batch_shape)
+
+
+class Mixture(AbstractFactor):
+    """The gated factors of every element taken together, for prediction: a mixture with weights `q(z in k)`.
+
+    Rows of `gated` and of its marginals are `(repeats, parts, size)`, those of an outcome `(repeats, size)`.
+    """
+
+    gated: Gated | GatedConstant
+    repeats: int = eqx.field(static=True)
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        return self.gated.interfaces
+
+    @property
+    def families(self) -> Families:
+        return self.gated.families
+
+    @property
+    def support(self) -> str | None:
+        return self.gated.support
+
+    def _split(self, x: Array) -> Array:
+        return x.reshape(self.repeats, self.gated.parts, -1, *x.shape[1:])
+
+    def _sum(self, x: Array) -> Array:
+        return jnp.sum(self._split(x), axis=1).reshape(-1, *x.shape[1:])
+
+    def _weights(self, z: Categorical) -> Float[Array, " n"]:
+        return jnp.sum(z.probs * jnp.asarray(self.gated.k), axis=-1)
+
+    def log_density(self, *z: Array) -> Array:
+        return self._sum(self.gated.log_density(*z))
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return self.gated.checks()
+
+    def moments(self, *z: Array) -> tuple[Array, Array]:
+        raise TypeError("a mixture is predicted from marginals")
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        found = self.gated.predictive_moments(marginals)
+        weights = self._weights(marginals[-1])
+        weights = weights.reshape(weights.shape + (1,) * (found[0].ndim - 1))
+        mean, epistemic, aleatoric = (self._sum(weights * x) for x in found)
+        return mean, epistemic + self._sum(weights * found[0] ** 2) - mean**2, aleatoric
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        whole = out.reshape(self.repeats, 1, -1, *out.shape[1:])
+        shape = (self.repeats, self.gated.parts, *whole.shape[2:])
+        found = self.gated.predictive_cdf(jnp.broadcast_to(whole, shape).reshape(-1, *out.shape[1:]), marginals)
+        weights = self._weights(marginals[-1])
+        return self._sum(weights.reshape(weights.shape + (1,) * (found.ndim - 1)) * found)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        terms = self.gated.predictive_log_density(marginals) + jnp.log(self._weights(marginals[-1]))
+        return jax.nn.logsumexp(self._split(terms), axis=1).reshape(-1)
+
+
+class Gate(Distribution):
+    """`base` where `selector`, a table of zeros and ones, has a one; not declared by users, and not in the registry."""
+
+    __slots__ = ("base", "classes", "tied")
+
+    def __init__(self, base: Distribution, arguments: dict[str, Any], selector: Any, parts: int, tied: bool):
+        self.base, self.classes, self.tied = base, parts, tied
+        self.arguments = {**arguments, "selector": selector}
+
+    @property
+    def family(self) -> Any:  # type: ignore[override]
+        return self.base.family
+
+    @property
+    def event_ndims(self) -> Mapping[str, int | None]:  # type: ignore[override]
+        return {**self.base.event_ndims, "selector": 0}
+
+    @property
+    def placeholder(self) -> float | int:  # type: ignore[override]
+        return self.base.placeholder
+
+    def blank(self) -> "Gate":
+        out = super().blank()
+        assert isinstance(out, Gate)
+        out.base = self.base.blank()
+        return out
+
+    @property
+    def key(self) -> Hashable:
+        return Gate, self.base.key, self.classes, self.tied
+
+    @property
+    def label(self) -> str:
+        return self.base.label
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:  # type: ignore[override]
+        return tuple(
+            Signature({**s.arguments, "selector": TAKE}, lambda s=s, **given: self._lower(s, **given), Gated)
+            for s in self.base.signatures
+        )
+
+    def _lower(self, signature: Signature, selector: Any, **given: Any) -> Lowered:
+        base, interfaces = signature.lower(**given)
+        shape, z = selector.table.shape[1:], selector.indices
+        k = selector.table.reshape(selector.table.shape[0], -1)
+        z = z[0] if len(z) == 1 else z
+        if all(isinstance(x, (jax.Array, np.ndarray)) for x in interfaces):
+            return Lowered(GatedConstant(base, tuple(interfaces), k, self.classes, shape), (z,))
+        gated = Gated(base=base, k=k, parts=self.classes, tied=self.tied)  # type: ignore[call-arg]
+        return Lowered(gated, (*interfaces, z))
+
+
+def _gated_case(key: Any, dtype: Any) -> Case:
+    k1, k2, k3, k4, k5 = jax.random.split(key, 5)
+    z = Categorical(uniform(k3, dtype, -1.0, 1.0, (4, 2)))
+    cavities = (some_gaussian(k1, dtype), some_gamma(k2, dtype), z)
+    marginals = (some_gaussian(k4, dtype), some_gamma(k5, dtype, 4.0), z)
+    factor = Gated(base=NoisePrecision(), k=jnp.eye(2)[np.asarray([0, 1, 1, 0])], parts=2)  # type: ignore[call-arg]
+    return Case(factor, cavities, marginals)
+
+
+def _constant_case(key: Any, dtype: Any) -> Case:
+    q = Categorical(uniform(key, dtype, -1.0, 1.0, (4, 3)))
+    values, k = (uniform(key, dtype, -2.0, 2.0),), jnp.eye(3)[np.asarray([0, 2, 1, 1])]
+    return Case(GatedConstant(NormalNoise(jnp.ones(1, dtype)), values, k, 3, (3,)), (q,), (q,))
+
+
+oracle_case(Gated, _gated_case)
+oracle_case(GatedConstant, _constant_case)

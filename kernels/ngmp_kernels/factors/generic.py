@@ -1,0 +1,211 @@
+"""Factors that belong to no distribution: any log-density, and factors with no random variable left."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..distribution import Distribution, Lowered, Signature, same_function
+from ..factor import (
+    AbstractConjugate,
+    AbstractFactor,
+    AbstractProjected,
+    Cavities,
+    Families,
+    LogMessage,
+    Rule,
+    nested_quadrature,
+)
+from ..families import AbstractFamily, Gamma, Gaussian
+from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from ..quadrature.projection import Quadrature
+from ..quadrature.start import peak
+from .captured import as_function, captured
+
+
+class ConstantFactor(AbstractConjugate):
+    """A factor whose arguments are all constants: it adds `value` to the log-evidence, and predicts its outcome.
+
+    `conditional` is a factor whose outcome at `values` of its interfaces has the same distribution, or None.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ()
+    families: ClassVar[Families] = ()
+    value: Float[Array, " #n"]
+    mean: Float[Array, "#n *event"]
+    variance: Float[Array, "#n *event"]
+    conditions: dict[str, Bool[Array, " #n"]]
+    conditional: AbstractFactor | None = None
+    values: tuple[Array, ...] = ()
+
+    @property
+    def support(self) -> str | None:
+        return None if self.conditional is None else self.conditional.support
+
+    def log_density(self) -> Array:
+        return self.value
+
+    def message(self) -> tuple[None, Array]:
+        return None, self.value
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return self.conditions
+
+    def moments(self) -> tuple[Array, Array]:
+        return self.mean, self.variance
+
+    def cdf(self, out: Array) -> Array:
+        assert self.conditional is not None
+        return self.conditional.cdf(out, *self.values)
+
+
+class GenericFactor(AbstractProjected):
+    """Any log-density of one to three scalar variables, by nested quadrature.
+
+    Attributes:
+        log_density_fn: `(z_1, ..., z_d, *constants) -> scalar` for *one* factor; it is vectorised here.
+        constants: arrays with a leading axis n or 1, followed by any event axes.
+        families: the family of each variable.
+        inner: the rule that integrates the other cavities out.
+        order: the position of every argument of `log_density_fn` in `(z_1, ..., z_d, *constants)`; None: as they come.
+    """
+
+    hard: ClassVar[bool] = True  # nothing is known of it
+    log_density_fn: Callable[..., Array] = eqx.field(converter=as_function)
+    constants: tuple[Array, ...]
+    families: Families = eqx.field(static=True)
+    inner: Rule = Quadrature()
+    order: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        if not 1 <= len(self.families) <= 3:
+            raise ValueError(f"a generic factor joins one to three variables; got {len(self.families)}")
+        vectors = [f.__name__ for f in self.families if f.event_ndim and f.__name__ != "Categorical"]
+        if vectors:
+            raise ValueError(f"a generic factor joins scalar variables; {', '.join(vectors)} ones are not")
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        return tuple(f"z{i + 1}" for i in range(len(self.families)))
+
+    def _single(self, *values: Array) -> Array:
+        return self.log_density_fn(*(values if self.order is None else (values[i] for i in self.order)))
+
+    def log_density(self, *z: Array) -> Array:
+        n = max(x.shape[-1] for x in z)
+        n = max([n, *(c.shape[0] for c in self.constants)])
+        shape = (*jnp.broadcast_shapes(*(x.shape[:-1] for x in z)), n)
+        flat = [jnp.broadcast_to(x, shape).reshape(-1, n) for x in z]
+        axes = [0 if c.shape[0] == n else None for c in self.constants]
+        constants = [c if axis == 0 else c[0] for c, axis in zip(self.constants, axes, strict=True)]
+        over_n = jax.vmap(self._single, in_axes=(*(0 for _ in z), *axes))
+        value = jax.vmap(over_n, in_axes=(*(0 for _ in z), *(None for _ in axes)))(*flat, *constants)
+        if jnp.ndim(value) != 2:
+            raise ValueError(f"the log-density of one factor must be a scalar; got shape {value.shape[2:]}")
+        return value.reshape(shape)
+
+    def log_message(self, j: int, cavities: Cavities) -> LogMessage:
+        if len(self.families) == 1:
+            return self.log_density
+        return nested_quadrature(self, j, cavities, self.inner)
+
+    def initial(self) -> tuple[AbstractFamily | None, ...]:
+        # Of several interfaces, each may have its peak where another is at its end: they start flat.
+        if self.families != (Gaussian,):
+            return super().initial()
+        n = max([1, *(c.shape[0] for c in self.constants)])
+        floats = [c.dtype for c in self.constants if jnp.issubdtype(c.dtype, jnp.floating)]
+        return (peak(self.log_density, n, jnp.result_type(*(floats or [float]))),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {}
+
+    def moments(self, *z: Array) -> tuple[Array, Array]:
+        raise ValueError("a factor given by its log-density has no outcome to predict")
+
+
+_SCALAR = frozenset({"constant", "gaussian", "gamma", "beta", "bernoulli", "categorical"})
+
+
+class GenericDensity(Distribution):
+    """`ngmp.factor(name, log_density, *arguments)`: any log-density of scalars, one for every argument, in order.
+
+    Not in the registry: its one signature is made for the arguments at hand.
+    """
+
+    __slots__ = ("log_density",)
+    family = None
+    event_ndims: ClassVar = {}  # every argument is a scalar
+    placeholder = 0.0
+
+    def __init__(self, log_density: Callable[..., Array], arguments: tuple[Any, ...]):
+        self.log_density = log_density
+        self.arguments = {f"z{i + 1}": value for i, value in enumerate(arguments)}
+
+    @property
+    def label(self) -> str:
+        return "ngmp.factor"
+
+    @property
+    def key(self) -> Hashable:
+        return type(self), same_function(self.log_density)
+
+    @property
+    def signatures(self) -> tuple[Signature, ...]:
+        return (Signature(dict.fromkeys(self.arguments, _SCALAR), self._lower, GenericFactor),)
+
+    def _lower(self, **arguments: Any) -> Lowered:
+        values = list(arguments.values())
+        constant = [isinstance(v, (jax.Array, np.ndarray)) for v in values]
+        sequence = sorted(range(len(values)), key=lambda i: constant[i])  # variables first; stable
+        order = tuple(sequence.index(i) for i in range(len(values)))
+        variables = tuple(values[i] for i in sequence if not constant[i])
+        constants = tuple(values[i] for i in sequence if constant[i])
+        # A variable knows its family; an affine expression has none to tell, and is Gaussian.
+        kinds = tuple(v.plane.family if hasattr(v, "plane") else Gaussian for v in variables)
+        function = self._try(kinds, constants, order)
+        factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
+        return Lowered(factor, variables)
+
+
+    def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> Any:
+        """The log-density, after it was called on abstract scalars, so that its mistakes are reported with the site."""
+        dtypes = [jnp.result_type(int if k.__name__ == "Categorical" else float) for k in kinds]
+        scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
+        values = [*scalars, *(jax.ShapeDtypeStruct(c.shape[1:], c.dtype) for c in constants)]
+        name, count = getattr(self.log_density, "__name__", "log_density"), len(order)
+        try:
+            result = jax.eval_shape(self.log_density, *(values[i] for i in order))
+        except Exception as error:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ValueError(
+                f"the log-density {name} cannot be evaluated on {count} scalar(s), one for every argument: {text}"
+            ) from error
+        if getattr(result, "shape", None) != ():
+            raise ValueError(f"the log-density {name} must return a scalar; it returns {result}")
+        return captured(self.log_density, *(values[i] for i in order))
+
+
+def _noise_log_density(r: Array, tau: Array, shift: Array) -> Array:
+    return 0.5 * jnp.log(tau) - 0.5 * tau * (r - shift) ** 2
+
+
+def _generic_case(key: Any, dtype: Any) -> Case:
+    k1, k2, k3 = jax.random.split(key, 3)
+    shift = uniform(k3, dtype, -0.5, 0.5)
+    factor = GenericFactor(_noise_log_density, (shift,), (Gaussian, Gamma))  # pyright: ignore[reportCallIssue]
+    q = (some_gaussian(k1, dtype), some_gamma(k2, dtype))
+    return Case(factor, q, q)
+
+
+def _constant_case(key: Any, dtype: Any) -> Case:
+    x = uniform(key, dtype, -1.0, 1.0)
+    return Case(ConstantFactor(x, x, x**2, {"anything": x < 2.0}), (), ())
+
+
+oracle_case(GenericFactor, _generic_case)
+oracle_case(ConstantFactor, _constant_case)

@@ -1,0 +1,141 @@
+"""The multivariate normal distribution: a zero-mean noise factor on the vector residual `r = out - mean`."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Bool, Float
+
+from ..distribution import (
+    CONSTANT,
+    MV_GAUSSIAN,
+    WISHART,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    register,
+)
+from ..factor import AbstractConjugate, Cavities, Families
+from ..families import MvGaussian
+from ..numerics.cholesky import cholesky, inverse, log_det, whiten
+from ..numerics.special import LOG_2PI
+from ..oracle import Case, oracle_case
+from .wishart import MvNormalPrecision, NoiseWishart, lower_noise, lower_precision
+
+
+class MvNormalNoise(AbstractConjugate):
+    """`f(r) = N(r; 0, precision^{-1})` with a constant precision matrix, whose log-determinant is `log_det`."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("r",)
+    families: ClassVar[Families] = (MvGaussian,)
+    support: ClassVar[str | None] = "real"
+    precision: Float[Array, "#n d d"]
+    log_det: Float[Array, " #n"]
+
+    def _log_scale(self) -> Array:
+        return 0.5 * self.log_det - 0.5 * self.precision.shape[-1] * LOG_2PI
+
+    def log_density(self, r: Array) -> Array:
+        return self._log_scale() - 0.5 * jnp.einsum("...i,...ij,...j->...", r, self.precision, r)
+
+    def message(self) -> tuple[MvGaussian, Array]:
+        return MvGaussian(jnp.zeros_like(self.precision[..., 0]), -0.5 * self.precision), self._log_scale()
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        text = "covariance or precision must be positive definite (positive, when a scalar or a vector)"
+        return {text: jnp.isfinite(self.log_det)}
+
+    def moments(self, r: Array) -> tuple[Array, Array]:
+        variance = jnp.diagonal(inverse(cholesky(self.precision)), axis1=-2, axis2=-1)
+        return -r, jnp.broadcast_to(variance, r.shape)
+
+    # The outcome is a vector; its distribution function here is that of every entry by itself. The marginal needs a
+    # mean and a covariance, which may be singular, and no natural parameters.
+
+    def cdf(self, out: Array, r: Array) -> Array:
+        return ndtr((out + r) / jnp.sqrt(self.moments(r)[1]))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (r,) = marginals
+        mean, variance = self.moments(r.mean)
+        return mean, jnp.diagonal(r.covariance, axis1=-2, axis2=-1), variance
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        mean, epistemic, aleatoric = self.predictive_moments(marginals)
+        return ndtr((out - mean) / jnp.sqrt(epistemic + aleatoric))
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        """`log N(0; m, C + (L L^T)^{-1})` by `I + L^T C L`, with C the covariance of r and `L L^T` the precision."""
+        (r,) = marginals
+        root = jnp.swapaxes(cholesky(jnp.asarray(self.precision)), -1, -2)
+        inner = root @ r.covariance @ jnp.swapaxes(root, -1, -2)
+        spread = cholesky(jnp.eye(r.mean.shape[-1], dtype=r.mean.dtype) + inner)
+        white = whiten(spread, root @ r.mean[..., None])
+        return self._log_scale() - 0.5 * jnp.sum(white**2, (-2, -1)) - 0.5 * log_det(spread)
+
+
+def _precision_and_log_det(name: str, value: Array, d: int) -> tuple[Array, Array]:
+    """From a scalar (n|1), a diagonal (n|1, d) or a symmetric matrix (n|1, d, d), covariance or precision."""
+    eye = jnp.eye(d, dtype=value.dtype)
+    if value.ndim < 3:
+        diagonal = value if name == "precision" else 1.0 / value
+        diagonal = jnp.broadcast_to(diagonal.reshape(value.shape[0], -1), (value.shape[0], d))
+        return diagonal[..., None] * eye, jnp.sum(jnp.log(diagonal), -1)
+    value = 0.5 * (value + jnp.swapaxes(value, -1, -2))
+    chol = cholesky(value)  # not positive definite: NaN, which `checks` reports
+    return (value, log_det(chol)) if name == "precision" else (inverse(chol), -log_det(chol))
+
+
+def _lower(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    d = mean.shape[-1]
+    value = as_float(value)
+    if value.ndim > 3 or any(size != d for size in value.shape[1:]):
+        raise ValueError(
+            f"MvNormal: the mean has {d} entries, so {name}= must be a scalar, a vector of {d} or a matrix "
+            f"({d}, {d}); got shape {value.shape[1:]}"
+        )
+    return Lowered(MvNormalNoise(*_precision_and_log_det(name, value, d)), (out - mean,))
+
+
+_ANY = CONSTANT | MV_GAUSSIAN
+
+
+@register
+class MvNormal(Distribution):
+    """`MvNormal(mean, covariance=)` or `MvNormal(mean, precision=)`: a scalar, a vector (diagonal) or a matrix.
+
+    The precision may be a Wishart variable.
+    The mean is a constant vector or vector-valued affine in Gaussian variables, such as `A @ x + b`. Of a matrix
+    only the symmetric part counts.
+    """
+
+    __slots__ = ()
+    family = MvGaussian
+    event_ndims: ClassVar = {"out": 1, "mean": 1, "covariance": None, "precision": None}
+    placeholder = 0.0
+    signatures = (
+        *(
+            Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower, MvNormalNoise)
+            for k in ("covariance", "precision")
+        ),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "precision": WISHART}, lower_precision, MvNormalPrecision),
+        Signature({"out": _ANY, "mean": _ANY, "precision": WISHART}, lower_noise, NoiseWishart),
+    )
+
+    def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None):
+        self.arguments = {"mean": mean, **exactly_one("MvNormal", covariance=covariance, precision=precision)}
+
+
+def _case(key: Any, dtype: Any) -> Case:
+    k1, k2 = jax.random.split(key)
+    root = jax.random.normal(k1, (4, 3, 3), dtype)
+    covariance = root @ jnp.swapaxes(root, -1, -2) + jnp.eye(3, dtype=dtype)
+    q = MvGaussian.from_mean_covariance(jax.random.normal(k2, (4, 3), dtype), covariance)
+    return Case(MvNormalNoise(*_precision_and_log_det("covariance", covariance, 3)), (q,), (q,))
+
+
+oracle_case(MvNormalNoise, _case)

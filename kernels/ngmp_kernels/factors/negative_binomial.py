@@ -1,0 +1,113 @@
+"""The negative binomial distribution of observed counts, by its mean and dispersion."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logit
+from jaxtyping import Array, Bool, Float
+
+from ..distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, register
+from ..factor import Cavities, Families, Values
+from ..families import Beta, Gaussian
+from ..numerics.gamma_functions import gammaln, log_gamma_ratio
+from ..numerics.logarithm import softplus
+from ..numerics.special import is_count, negative_binomial_cdf, safe_exp, safe_log
+from ..oracle import Case, oracle_case, some_gaussian, uniform
+from ..quadrature.predictive import threshold_cdf
+from ..quadrature.projection import Quadrature, nodes
+from .generic import ConstantFactor
+from .logistic import AbstractLogistic
+
+
+class NegativeBinomialLog(AbstractLogistic):
+    """`f(z) = NegativeBinomial(counts; mean e^z, dispersion phi)`.
+
+    With `u = z - log phi`:
+    `l(z) = log Gamma(y + phi) - log Gamma(phi) - log y! - y softplus(-u) - phi softplus(u)`.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("z",)
+    families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "count"
+    counts: Float[Values, " #n"]
+    dispersion: Float[Values, " #n"]
+
+    def log_density(self, z: Array) -> Array:
+        y, phi = self.counts, self.dispersion
+        u = z - jnp.log(phi)
+        constant = log_gamma_ratio(phi, y) - gammaln(y + 1.0)
+        return constant - y * softplus(-u) - phi * softplus(u)
+
+    def line(self) -> tuple[Array, Array, Array]:
+        dispersion = jnp.asarray(self.dispersion)
+        return jnp.asarray(self.counts), dispersion, jnp.log(dispersion)
+
+    def initial(self) -> tuple[Gaussian]:
+        rate = self.counts + 0.5
+        variance = jnp.minimum(1.0 / rate + 1.0 / self.dispersion, 1.0)  # relative variance of one count
+        return (Gaussian.from_mean_variance(jnp.broadcast_to(jnp.log(rate), variance.shape), variance),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {
+            "counts must be non-negative integers": is_count(self.counts),
+            "the dispersion must be positive and finite": (self.dispersion > 0.0) & jnp.isfinite(self.dispersion),
+        }
+
+    def moments(self, z: Array) -> tuple[Array, Array]:
+        mean = safe_exp(z)
+        return mean, mean + mean * (mean / self.dispersion)
+
+    def cdf(self, out: Array, z: Array) -> Array:
+        return negative_binomial_cdf(out, self.dispersion, jax.nn.sigmoid(jnp.log(self.dispersion) - z))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        """`y <= k` exactly if `phi/(phi + e^z)` exceeds a Beta(phi, k + 1) variable B: z < log phi - logit B."""
+        (q,) = marginals
+        b = jnp.broadcast_to(jnp.maximum(jnp.floor(out), 0.0) + 1.0, q.batch_shape)
+        phi = jnp.broadcast_to(self.dispersion, q.batch_shape)
+        p, log_weights = nodes(Quadrature(), Beta.from_ab(phi, b))
+        inside = threshold_cdf(q, jnp.log(phi) - logit(p), log_weights, lambda z: self.cdf(out, z))
+        return jnp.where(out < 0.0, 0.0, inside)
+
+
+def _lower_log(out: Any, mean: Any, dispersion: Any) -> Lowered:
+    return Lowered(NegativeBinomialLog(as_float(out), as_float(dispersion)), (mean,))
+
+
+def _lower_constant(out: Any, mean: Any, dispersion: Any) -> Lowered:
+    factor, mean = NegativeBinomialLog(as_float(out), as_float(dispersion)), as_float(mean)
+    conditions = {**factor.checks(), "the mean must be non-negative and finite": (mean >= 0.0) & jnp.isfinite(mean)}
+    z = safe_log(mean)
+    value = factor.log_density(z)
+    moments = factor.moments(jnp.broadcast_to(z, value.shape))
+    return Lowered(ConstantFactor(value, *moments, conditions, factor, (z,)), ())
+
+
+@register
+class NegativeBinomial(Distribution):
+    """`NegativeBinomial(mean=, dispersion=)`: the mean is `exp` of an affine expression, or constant.
+
+    The variance is mean + mean^2/dispersion; a large dispersion gives the Poisson distribution.
+    """
+
+    __slots__ = ()
+    family = None
+    event_ndims: ClassVar = {"out": 0, "mean": 0, "dispersion": 0}
+    placeholder = 0
+    signatures = (
+        Signature({"out": CONSTANT, "mean": EXP_GAUSSIAN, "dispersion": CONSTANT}, _lower_log, NegativeBinomialLog),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "dispersion": CONSTANT}, _lower_constant, ConstantFactor),
+    )
+
+    def __init__(self, *, mean: Any, dispersion: Any):
+        self.arguments = {"mean": mean, "dispersion": dispersion}
+
+
+def _case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype)
+    counts = jnp.array([0.0, 1.0, 4.0, 20.0], dtype)
+    return Case(NegativeBinomialLog(counts, uniform(key, dtype, 1.0, 5.0, (1,))), (q,), (q,))
+
+
+oracle_case(NegativeBinomialLog, _case)

@@ -1,0 +1,305 @@
+"""The normal distribution, scalar: every use becomes a zero-mean noise factor on a residual `r = out - mean`.
+
+With a constant scale that factor is conjugate. With an unknown precision `tau` (Gamma) or log-precision `s`
+(Gaussian) it has a second interface; those two kernels are in `normal_noise`.
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Bool, Float
+
+from ..distribution import (
+    CONSTANT,
+    EXP_GAUSSIAN,
+    GAMMA,
+    GAUSSIAN,
+    INVERSE_GAMMA,
+    TAKE,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    reciprocal,
+    register,
+)
+from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
+from ..families import Gamma, Gaussian
+from ..numerics.special import LOG_2PI, safe_exp, safe_log
+from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from ..quadrature.predictive import log_precision_nodes
+from .exponential import settle
+from .inverse_gamma import NoiseVariance, NormalVariance
+from .normal_noise import NoiseLogPrecision, NoisePrecision, mean_variance
+from .product import ProductNoise, lower_product
+from .switched_noise import SwitchedNoise
+
+
+class NormalNoise(AbstractConjugate):
+    """`f(r) = N(r; 0, 1/precision)` with a constant precision."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("r",)
+    families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
+    precision: Float[Values, " #n"]
+
+    def log_density(self, r: Array) -> Array:
+        return 0.5 * jnp.log(self.precision) - 0.5 * LOG_2PI - 0.5 * self.precision * r * r
+
+    def message(self) -> tuple[Gaussian, Array]:
+        precision = jnp.asarray(self.precision)
+        eta = Gaussian(jnp.zeros_like(precision), -0.5 * precision)
+        return eta, 0.5 * jnp.log(precision) - 0.5 * LOG_2PI
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"the scale (variance, precision or std) must be positive and finite": _positive(self.precision)}
+
+    def moments(self, r: Array) -> tuple[Array, Array]:
+        return -r, jnp.broadcast_to(1.0 / self.precision, r.shape)
+
+    def cdf(self, out: Array, r: Array) -> Array:
+        return ndtr((out + r) * jnp.sqrt(self.precision))
+
+    def _with(self, r: Gaussian) -> "NormalNoise":
+        """`out = -E[r] + noise` with the uncertainty of r made part of the noise."""
+        return NormalNoise(1.0 / (r.variance + 1.0 / self.precision))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (r,) = marginals
+        return -r.mean, r.variance, jnp.broadcast_to(1.0 / self.precision, r.batch_shape)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return self._with(r).cdf(out, r.mean)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return self._with(r).log_density(r.mean)
+
+
+class NormalPrecision(AbstractConjugate):
+    """`f(tau) = N(out; mean, 1/tau)` with both ends constant: the Gamma message (1/2, -(out - mean)^2/2)."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("tau",)
+    families: ClassVar[Families] = (Gamma,)
+    support: ClassVar[str | None] = "real"
+    out: Float[Values, " #n"]
+    mean: Float[Values, " #n"]
+
+    def log_density(self, tau: Array) -> Array:
+        r = self.out - self.mean
+        return 0.5 * jnp.log(tau) - 0.5 * LOG_2PI - 0.5 * tau * r * r
+
+    def message(self) -> tuple[Gamma, Array]:
+        r = jnp.asarray(self.out - self.mean)
+        return Gamma(jnp.full_like(r, 0.5), -0.5 * r * r), jnp.full_like(r, -0.5 * LOG_2PI)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"outcome and mean must be finite": jnp.isfinite(self.out - self.mean)}
+
+    def moments(self, tau: Array) -> tuple[Array, Array]:
+        return jnp.broadcast_to(self.mean, tau.shape), 1.0 / tau
+
+    def cdf(self, out: Array, tau: Array) -> Array:
+        return ndtr((out - self.mean) * jnp.sqrt(tau))
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (tau,) = marginals
+        mean = jnp.broadcast_to(self.mean, tau.batch_shape)
+        return mean, jnp.zeros_like(mean), mean_variance(tau)
+
+
+class NormalLogPrecision(AbstractProjected):
+    """`f(s) = N(out; mean, e^{-s})` with both ends constant: `l(s) = s/2 - (out - mean)^2 e^s/2 - log(2 pi)/2`.
+
+    Projection at q = N(m, v), by Bonnet and Price: with `rho = (out - mean)^2 e^{m + v/2}`,
+    `E[l'] = 1/2 - rho/2`, `E[l''] = -rho/2`, hence `eta = (1/2 + (m - 1) rho/2, -rho/4)`.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("s",)
+    families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
+    out: Float[Values, " #n"]
+    mean: Float[Values, " #n"]
+
+    def _rho(self, s: Array) -> Array:
+        return (self.out - self.mean) ** 2 * safe_exp(s)
+
+    def log_density(self, s: Array) -> Array:
+        return 0.5 * s - 0.5 * self._rho(s) - 0.5 * LOG_2PI
+
+    def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
+        del j, cavities, rule
+        m = marginal.mean
+        rho = self._rho(m + 0.5 * marginal.variance)
+        return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
+
+    def settle(self, marginal: Gaussian, cavity: Gaussian, leaf: Gaussian, once: Gaussian) -> Gaussian:
+        del leaf, once
+        square = jnp.asarray(self.out - self.mean) ** 2
+        found = settle(0.5, safe_log(0.5 * square), marginal, cavity)
+        # A residual of zero has no wall at all, however far s rises: the message is s/2.
+        wall = square > jnp.finfo(square.dtype).tiny
+        return Gaussian(jnp.where(wall, found.eta1, 0.5), jnp.where(wall, found.eta2, 0.0))
+
+    def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
+        del j, cavities, rule
+        m = marginal.mean
+        return 0.5 * m - 0.5 * self._rho(m + 0.5 * marginal.variance) - 0.5 * LOG_2PI
+
+    def initial(self) -> tuple[Gaussian]:
+        # At the residual itself, s = -log r^2, where the density peaks; one that is zero says nothing of where.
+        square = jnp.asarray((self.out - self.mean) ** 2)
+        s = jnp.where(square > 0, -safe_log(square), 0.0)
+        return (Gaussian.from_mean_variance(s, jnp.ones_like(s)),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"outcome and mean must be finite": jnp.isfinite(self.out - self.mean)}
+
+    def moments(self, s: Array) -> tuple[Array, Array]:
+        return jnp.broadcast_to(self.mean, s.shape), safe_exp(-s)
+
+    def cdf(self, out: Array, s: Array) -> Array:
+        return ndtr((out - self.mean) * safe_exp(0.5 * s))
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        s, log_weights = log_precision_nodes(marginals[0])
+        return jnp.sum(jnp.exp(log_weights) * self.cdf(out, s), axis=0)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        s, log_weights = log_precision_nodes(marginals[0], (self.out - self.mean) ** 2)
+        return jax.nn.logsumexp(log_weights + self.log_density(s), axis=0)
+
+
+def _positive(x: Array) -> Array:
+    return (x > 0.0) & jnp.isfinite(x)
+
+
+# What is given for the scale -> precision (constants) or log-precision (exp of a Gaussian).
+# std * |std| keeps the sign, so that a negative std is reported and not squared away.
+_PRECISION = {
+    "precision": lambda p: as_float(p),
+    "variance": lambda v: reciprocal(as_float(v)),
+    "std": lambda s: reciprocal(as_float(s) * abs(as_float(s))),
+}
+_LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std": lambda s: -2.0 * s}
+
+
+def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    return Lowered(NormalNoise(_PRECISION[name](value)), (out - mean,))
+
+
+def _lower_precision(out: Any, mean: Any, precision: Any) -> Lowered:
+    return Lowered(NormalPrecision(as_float(out), as_float(mean)), (precision,))
+
+
+def _lower_noise_precision(out: Any, mean: Any, precision: Any) -> Lowered:
+    return Lowered(NoisePrecision(), (out - mean, precision))
+
+
+def _lower_variance(out: Any, mean: Any, variance: Any) -> Lowered:
+    return Lowered(NormalVariance(as_float(out), as_float(mean)), (variance,))
+
+
+def _lower_noise_variance(out: Any, mean: Any, variance: Any) -> Lowered:
+    return Lowered(NoiseVariance(), (out - mean, variance))
+
+
+def _lower_switched(out: Any, mean: Any, **scale: Any) -> Lowered:
+    """The tables (n|1, K) are those of one selector; see `ngmp_compiler.declare.gates`."""
+    ((name, value),) = scale.items()
+    selector = next(x.index for x in (mean, value) if hasattr(x, "index"))
+    table = as_float(value.table) if hasattr(value, "index") else as_float(value)[:, None]
+    moving = hasattr(mean, "index")
+    classes = selector.plane.event_shape[0]
+    shift = as_float(mean.table) if moving else jnp.zeros((1, classes), table.dtype)
+    precision = jnp.broadcast_to(jnp.asarray(_PRECISION[name](table)), (table.shape[0], classes))
+    return Lowered(SwitchedNoise(jnp.asarray(shift), precision), (out if moving else out - mean, selector))
+
+
+def _lower_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    return Lowered(NormalLogPrecision(as_float(out), as_float(mean)), (_LOG_PRECISION[name](value),))
+
+
+def _lower_noise_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    return Lowered(NoiseLogPrecision(), (out - mean, _LOG_PRECISION[name](value)))
+
+
+def _lower_product(out: Any, mean: Any, left: Any, right: Any, **scale: Any) -> Lowered:
+    ((name, value),) = scale.items()
+    constant = isinstance(value, (jax.Array, np.ndarray))
+    return lower_product(out, mean, left, right, _PRECISION[name](value) if constant else value)
+
+
+_ANY = CONSTANT | GAUSSIAN
+_TABLE, _MEAN = CONSTANT | TAKE, _ANY | TAKE
+_SCALES = ("precision", "variance", "std")
+
+
+@register
+class Normal(Distribution):
+    """`Normal(mean, variance=)`, `Normal(mean, precision=)` or `Normal(mean, std=)`.
+
+    The mean is a constant, affine in Gaussian variables, or such an expression plus one product of two of them; the
+    scale is a constant, a Gamma variable (precision), an InverseGamma one (variance) or `exp` of an affine expression.
+    """
+
+    __slots__ = ()
+    family = Gaussian
+    event_ndims: ClassVar = dict.fromkeys(("out", "mean", "left", "right", "variance", "precision", "std"), 0)
+    placeholder = 0.0
+    signatures = (
+        *(Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower_noise, NormalNoise) for k in _SCALES),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "precision": GAMMA}, _lower_precision, NormalPrecision),
+        Signature({"out": _ANY, "mean": _ANY, "precision": GAMMA}, _lower_noise_precision, NoisePrecision),
+        Signature({"out": CONSTANT, "mean": CONSTANT, "variance": INVERSE_GAMMA}, _lower_variance, NormalVariance),
+        Signature({"out": _ANY, "mean": _ANY, "variance": INVERSE_GAMMA}, _lower_noise_variance, NoiseVariance),
+        *(
+            Signature({"out": CONSTANT, "mean": CONSTANT, k: EXP_GAUSSIAN}, _lower_log_precision, NormalLogPrecision)
+            for k in _SCALES
+        ),
+        *(
+            Signature({"out": _ANY, "mean": _ANY, k: EXP_GAUSSIAN}, _lower_noise_log_precision, NoiseLogPrecision)
+            for k in _SCALES
+        ),
+        *(Signature({"out": GAUSSIAN, "mean": _MEAN, k: _TABLE}, _lower_switched, SwitchedNoise) for k in _SCALES),
+        *(Signature({"out": CONSTANT, "mean": GAUSSIAN, k: TAKE}, _lower_switched, SwitchedNoise) for k in _SCALES),
+        # The compiler passes the mean `left * right + mean` in three parts.
+        *(
+            Signature(
+                {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN, k: kind}, _lower_product, ProductNoise
+            )
+            for k, kind in [*((k, CONSTANT) for k in _SCALES), ("precision", GAMMA)]
+        ),
+    )
+
+    def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):
+        scale = exactly_one("Normal", variance=variance, precision=precision, std=std)
+        self.arguments = {"mean": mean, **scale}
+
+
+def _noise_case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype)
+    return Case(NormalNoise(uniform(key, dtype, 0.5, 3.0)), (q,), (q,))
+
+
+def _precision_case(key: Any, dtype: Any) -> Case:
+    q = some_gamma(key, dtype)
+    return Case(NormalPrecision(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
+
+
+def _log_precision_case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype)
+    return Case(NormalLogPrecision(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
+
+
+oracle_case(NormalNoise, _noise_case)
+oracle_case(NormalPrecision, _precision_case)
+oracle_case(NormalLogPrecision, _log_precision_case)

@@ -1,0 +1,113 @@
+"""Student's t distribution, scalar: heavy-tailed noise on a residual `r = out - mean`, with constant df and scale."""
+
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+from jax.scipy.special import betainc
+from jaxtyping import Array, Bool, Float
+
+from ..distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, register
+from ..factor import AbstractProjected, Cavities, Families, Values
+from ..families import Gamma, Gaussian
+from ..numerics.special import safe_log, student_t_log_density
+from ..oracle import Case, oracle_case, some_gaussian, uniform
+from .generic import ConstantFactor
+from .normal_noise import NoisePrecision
+
+
+class StudentTNoise(AbstractProjected):
+    """`f(r) = t_df(r; 0, scale)`: `l(r) = const - (df + 1)/2 log(1 + (r/scale)^2/df)`."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("r",)
+    families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
+    calm: ClassVar[float] = float("inf")  # not concave: an edge has several solutions, and sweeps choose better
+    df: Float[Values, " #n"]
+    scale: Float[Values, " #n"]
+
+    def log_density(self, r: Array) -> Array:
+        return student_t_log_density(r, self.df, safe_log(self.scale))
+
+    def initial(self) -> tuple[Gaussian]:
+        # Flat, the leaf would leave a random walk with such steps untied.
+        variance = jnp.asarray(self.scale) ** 2
+        return (Gaussian.from_mean_variance(jnp.zeros_like(variance), variance),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {
+            "the degrees of freedom df must be positive and finite": (self.df > 0.0) & jnp.isfinite(self.df),
+            "the scale must be positive and finite": (self.scale > 0.0) & jnp.isfinite(self.scale),
+        }
+
+    def moments(self, r: Array) -> tuple[Array, Array]:
+        """The location, which is the mean for df > 1, and the variance, infinite for df <= 2."""
+        heavy = self.df <= 2.0
+        variance = self.scale**2 * self.df / jnp.where(heavy, 1.0, self.df - 2.0)
+        return -r, jnp.broadcast_to(jnp.where(heavy, jnp.inf, variance), r.shape)
+
+    def cdf(self, out: Array, r: Array) -> Array:
+        """Both tails by `I_{df/(df + u^2)}(df/2, 1/2) / 2`."""
+        u = (out + r) / self.scale
+        df, square = jnp.broadcast_arrays(self.df, u * u)
+        tail = 0.5 * betainc(0.5 * df, jnp.full_like(df, 0.5), df / (df + square))
+        return jnp.where(u > 0.0, 1.0 - tail, tail)
+
+    def _precision(self, shape: tuple[int, ...]) -> Gamma:
+        """Student's t is normal noise whose precision is Gamma(df/2, scale^2 df/2)."""
+        half = jnp.broadcast_to(0.5 * self.df, shape)
+        return Gamma.from_concentration_rate(half, half * self.scale**2)
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        (r,) = marginals
+        return -r.mean, r.variance, self.moments(r.mean)[1]
+
+    # Through the precision both integrals are smooth, however narrow the noise is beside r.
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return NoisePrecision().predictive_cdf(out, (r, self._precision(r.batch_shape)))
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        (r,) = marginals
+        return NoisePrecision().predictive_log_density((r, self._precision(r.batch_shape)))
+
+
+def _lower_noise(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
+    return Lowered(StudentTNoise(as_float(df), as_float(scale)), (out - mean,))
+
+
+def _lower_constant(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
+    factor, out, mean = StudentTNoise(as_float(df), as_float(scale)), as_float(out), as_float(mean)
+    value = factor.log_density(out - mean)
+    conditions = {**factor.checks(), "outcome and mean must be finite": jnp.isfinite(out - mean)}
+    moments = factor.moments(jnp.broadcast_to(-mean, value.shape))
+    return Lowered(ConstantFactor(value, *moments, conditions, factor, (-mean,)), ())
+
+
+_ANY = CONSTANT | GAUSSIAN
+
+
+@register
+class StudentT(Distribution):
+    """`StudentT(df, mean, scale=)`: the mean is affine in Gaussian variables; so may the outcome be."""
+
+    __slots__ = ()
+    family = Gaussian
+    event_ndims: ClassVar = {"out": 0, "df": 0, "mean": 0, "scale": 0}
+    placeholder = 0.0
+    signatures = (
+        Signature(
+            {"out": CONSTANT, "df": CONSTANT, "mean": CONSTANT, "scale": CONSTANT}, _lower_constant, ConstantFactor
+        ),
+        Signature({"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": CONSTANT}, _lower_noise, StudentTNoise),
+    )
+
+    def __init__(self, df: Any, mean: Any, *, scale: Any):
+        self.arguments = {"df": df, "mean": mean, "scale": scale}
+
+
+def _case(key: Any, dtype: Any) -> Case:
+    q = some_gaussian(key, dtype)
+    return Case(StudentTNoise(jnp.array([3.0, 4.0, 7.0, 30.0], dtype), uniform(key, dtype, 1.0, 2.0, (1,))), (q,), (q,))
+
+
+oracle_case(StudentTNoise, _case)

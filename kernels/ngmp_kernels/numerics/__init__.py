@@ -1,0 +1,1 @@
+"""Numerics: special functions and small linear algebra."""

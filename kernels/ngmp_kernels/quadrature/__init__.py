@@ -1,0 +1,1 @@
+"""Quadrature: nodes, projections, tilted moments and predictive integrals."""

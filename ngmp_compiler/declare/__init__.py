@@ -1,0 +1,1 @@
+"""Declare: what a model function calls, and the graph it leaves behind."""

@@ -1,0 +1,195 @@
+"""Links: what turns an expression into a rate, a precision or a row of probabilities."""
+
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError, Problem
+from ..value import register
+from .inputs import is_array, unwrap
+
+
+@register
+class Exp:
+    """`exp(inner)` of an affine expression: a rate or a precision through its logarithm.
+
+    Products stay inside the exponential, `c exp(z) = exp(z + log c)` for c > 0; sums have no such form.
+    """
+
+    __slots__ = ("_structure", "inner")
+    __array_ufunc__ = None  # numpy arrays on the left defer to us
+    is_expression = True
+
+    def __init__(self, inner: Any):
+        self.inner = inner
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.inner.shape
+
+    def __getitem__(self, key: Any) -> "Exp":
+        return Exp(self.inner[key])
+
+    def __mul__(self, other: Any) -> "Exp":
+        if isinstance(other, Exp):
+            return Exp(self.inner + other.inner)
+        return Exp(self.inner + _log(other)) if is_array(other) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> "Exp":
+        if isinstance(other, Exp):
+            return Exp(self.inner - other.inner)
+        return Exp(self.inner - _log(other)) if is_array(other) else NotImplemented
+
+    def __rtruediv__(self, other: Any) -> "Exp":
+        return Exp(_log(other) - self.inner) if is_array(other) else NotImplemented
+
+    def _sum(self, other: Any) -> NoReturn:
+        del other
+        works = "it may be multiplied by positive constants and other exp(...); terms are added inside, exp(x + y)"
+        raise ModelError(Problem(None, None, "a sum with exp(z) is not the exp of an affine expression", works))
+
+    __add__ = __radd__ = __sub__ = __rsub__ = _sum
+
+    def __repr__(self) -> str:
+        return f"exp({self.inner!r})"
+
+
+def _log(c: Any) -> Any:
+    if not isinstance(c, (int, float)):
+        return jnp.log(unwrap(c))  # what is not positive gives NaN, which the checks of the site report
+    if c <= 0:
+        raise ModelError(Problem(None, None, f"exp(z) was multiplied or divided by {c}", "give a positive constant"))
+    return math.log(c)
+
+
+@register
+class Take:
+    """The entry of a table picked by categorical variables, one for each of its leading axes.
+
+    The table is a constant array, or a tuple of random variables: its entries, in row-major order.
+    """
+
+    __slots__ = ("_structure", "indices", "table")
+    __array_ufunc__ = None
+    is_expression = True
+
+    def __init__(self, table: Any, *indices: Any):
+        self.table = table
+        self.indices = indices
+
+    @property
+    def index(self) -> Any:
+        """The index, where there is only one."""
+        (index,) = self.indices
+        return index
+
+    @property
+    def random(self) -> bool:
+        return isinstance(self.table, tuple)
+
+    def entries(self) -> tuple[Any, ...]:
+        """What is picked from, in row-major order."""
+        if self.random:
+            return self.table
+        return tuple(self.table[at] for at in np.ndindex(*jnp.shape(self.table)[: len(self.indices)]))
+
+    def map(self, function: Callable[..., Any], *others: Any) -> "Take":
+        """`function` of every entry, and of the entries of others; what other variables pick adds their axes."""
+        every = [self, *(x for x in others if isinstance(x, Take))]
+        indices = list({id(i): i for take in every for i in take.indices}.values())
+        axes = {id(i): axis for axis, i in enumerate(indices)}
+        columns = [_column(x, axes, indices) for x in (self, *others)]
+        return Take(tuple(map(function, *columns)), *indices)
+
+    def __add__(self, other: Any) -> "Take":
+        return self.map(operator.add, other)
+
+    def __radd__(self, other: Any) -> "Take":
+        return self.map(lambda x, y: y + x, other)
+
+    def __sub__(self, other: Any) -> "Take":
+        return self.map(operator.sub, other)
+
+    def __rsub__(self, other: Any) -> "Take":
+        return self.map(lambda x, y: y - x, other)
+
+    def __mul__(self, other: Any) -> "Take":
+        return self.map(operator.mul, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> "Take":
+        return self.map(operator.truediv, other)
+
+    def __matmul__(self, other: Any) -> "Take":
+        return self.map(operator.matmul, other)
+
+    def __rmatmul__(self, other: Any) -> "Take":
+        return self.map(lambda x, y: y @ x, other)
+
+    def __neg__(self) -> "Take":
+        return self.map(operator.neg)
+
+    def __repr__(self) -> str:
+        table = f"{len(self.table)} variables" if self.random else f"table {jnp.shape(self.table)}"
+        return f"take({', '.join([table, *map(repr, self.indices)])})"
+
+
+def _column(x: Any, axes: dict[int, int], indices: list[Any]) -> Any:
+    """The entries of an operand at every combination of the indices; one that no variable picks, over and over."""
+    if not isinstance(x, Take):
+        return itertools.repeat(x)
+    entries = x.entries()
+    sizes = [i.plane.event_shape[0] for i in x.indices]
+    own = [axes[id(i)] for i in x.indices]
+    cells = np.ndindex(*(i.plane.event_shape[0] for i in indices))
+    return [entries[int(np.ravel_multi_index([at[a] for a in own], sizes))] for at in cells]
+
+
+class Product:
+    """`left * right + rest` of scalar affine expressions: the mean of a Normal, and nothing else."""
+
+    __slots__ = ("left", "rest", "right")
+    __array_ufunc__ = None
+    is_expression = True
+
+    def __init__(self, left: Any, right: Any, rest: Any = 0.0):
+        self.left, self.right, self.rest = left, right, rest
+
+    def __add__(self, other: Any) -> "Product":
+        if isinstance(other, Product):
+            works = "give the second product a variable of its own: sample(name, Normal(a * b, variance=small))"
+            raise ModelError(Problem(None, None, "a sum of two products of random variables", works))
+        return Product(self.left, self.right, self.rest + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> "Product":
+        return self + (-1.0 * other)
+
+    def __rsub__(self, other: Any) -> "Product":
+        return -1.0 * self + other
+
+    def __neg__(self) -> "Product":
+        return -1.0 * self
+
+    def __mul__(self, other: Any) -> "Product":
+        if not is_array(other):
+            works = "the mean of a Normal may hold one product of two; use ngmp.apply or ngmp.factor for others"
+            raise ModelError(Problem(None, None, "a product of three random variables", works))
+        return Product(self.left * other, self.right, self.rest * unwrap(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> "Product":
+        return self * (1.0 / unwrap(other))
+
+    def __repr__(self) -> str:
+        return f"Product({self.left!r} * {self.right!r} + {self.rest!r})"

@@ -1,0 +1,265 @@
+"""`ngmp.scan`: a chain of steps, declared once and lifted over its length.
+
+The body runs once with symbolic carries. What it declares for one step is lifted by a leading axis of length K; the
+carry at step k is the initial variable for k = 0 and the variable returned by step k - 1 after that, which in index
+form is one concatenation.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ModelError, Problem
+from .expressions import Affine, Exp, Take, Variable, rebuild
+from .inputs import unwrap
+from .sample import Frame, Site, current_frame, recording
+
+
+class _Carry:
+    """Stands in for the frame of a carried variable while the body runs; nested scans have carries of their own."""
+
+    def __init__(self, slot: int):
+        self.slot = slot
+
+
+def _is_expression(x: Any) -> bool:
+    return isinstance(x, (Variable, Affine, Exp, Take))
+
+
+def _refuse(given: str, works: str) -> None:
+    raise ModelError(Problem("ngmp.scan", None, given, works))
+
+
+def _length(xs: Any, length: int | None) -> int:
+    sizes = {np.shape(x)[0] if np.ndim(x) else None for x in jax.tree.leaves(xs)}
+    sizes |= {length} if length is not None else set()
+    if not sizes:
+        _refuse("there are no xs and no length=", "give arrays with a leading axis, or the number of steps as length=")
+    if None in sizes or len(sizes) != 1:
+        _refuse(f"inputs have leading sizes {sorted(map(str, sizes))}", "all xs (and length=) must agree")
+    return int(sizes.pop() or 0)
+
+
+class _Step(NamedTuple):
+    """What one run of the body recorded."""
+
+    frame: Frame
+    slots: list[_Carry]  # the frames of the carries it was given
+    carry: list[Any]  # the variables it returned in their place
+    tree: Any
+    outputs: Any
+    arrays: list[Any]
+
+
+def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: str) -> _Step:
+    slots = [_Carry(j) for j in range(len(init))]
+    whole = [np.arange(v.index.size).reshape(v.index.shape) for v in init]
+    carries = [Variable(s, v.plane, i) for s, v, i in zip(slots, init, whole, strict=True)]
+    frame = Frame()
+    frame.prefix = prefix
+    with recording(frame):
+        result = body(jax.tree.unflatten(tree, carries), x)
+    if not isinstance(result, tuple) or len(result) != 2:
+        _refuse(f"the body returned {type(result).__name__}", "return (carry, output), as for jax.lax.scan")
+    carry, out_tree = jax.tree.flatten(result[0], is_leaf=_is_expression)
+    if out_tree != tree or not all(isinstance(v, Variable) for v in carry):
+        _refuse(f"the body returned a carry {result[0]!r}", "carries are variables, structured as the initial one")
+    for before, after in zip(init, carry, strict=True):
+        if (before.plane, before.batch_shape) != (after.plane, after.batch_shape):
+            _refuse(f"the carry changes from {before!r} to {after!r}", "it must keep its family and shape")
+    arrays: list[Any] = []
+    for site in frame.sites:
+        _map_site(site, lambda a, _: arrays.append(unwrap(a)), lambda v: v)
+    jax.tree.map(lambda y: None if _is_expression(y) else arrays.append(unwrap(y)), result[1], is_leaf=_is_expression)
+    return _Step(frame, slots, carry, tree, result[1], arrays)
+
+
+def _map_site(site: Site, on_array: Callable, on_variable: Callable) -> tuple[dict[str, Any], Any]:
+    ndims = site.event_ndims
+    arguments = {}
+    for name, value in site.arguments.items():
+        ndim = ndims.get(name, 0)
+        ndim = np.ndim(value) if ndim is None and not _is_expression(value) else ndim or 0
+        arguments[name] = rebuild(value, ndim, on_array, on_variable)
+    return arguments, None if site.mask is None else on_array(site.mask, 0)
+
+
+def _varies(run: Callable, x: Any) -> list[bool]:
+    """Which recorded arrays depend on the scanned inputs; the others stay shared over the whole chain."""
+    jaxpr = jax.make_jaxpr(run)(x).jaxpr
+    depends = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        if any(not hasattr(v, "val") and v in depends for v in equation.invars):
+            depends.update(equation.outvars)
+    return [not hasattr(v, "val") and v in depends for v in jaxpr.outvars]
+
+
+def scan(body: Callable, init: Any, xs: Any, length: int | None = None) -> tuple[Any, Any]:
+    """Declare a chain: `carry, y = body(carry, x)` for every `x` of `xs`, exactly as `jax.lax.scan`.
+
+    Args:
+        body: declares one step. Carries are random variables; `x` is a slice of `xs`.
+        init: initial carry, a variable or a pytree of variables.
+        xs: arrays with one leading axis, or None together with `length`.
+        length: number of steps when `xs` has no array.
+
+    Returns:
+        The carry after the last step, and the outputs stacked over steps.
+    """
+    frame = current_frame("ngmp.scan")
+    leaves, tree = jax.tree.flatten(init, is_leaf=_is_expression)
+    if not leaves or not all(isinstance(v, Variable) for v in leaves):
+        _refuse(f"the initial carry is {init!r}", "carries are random variables declared before the scan")
+    xs = jax.tree.map(unwrap, xs)
+    count = _length(xs, length)
+    if count == 0:
+        return init, None
+    steps: list[_Step] = []
+
+    def run(x: Any) -> list[Any]:
+        steps.append(_run_body(body, tree, leaves, x, frame.prefix))
+        return [jnp.asarray(a) for a in steps[-1].arrays]
+
+    first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], a.dtype), xs)
+    varies = _varies(run, first)
+    arrays = jax.vmap(run, out_axes=[0 if v else None for v in varies], axis_size=count)(xs)
+    step = steps[-1]
+    # A constant such as a Python float is worth keeping as it is: it can be checked at compile time.
+    arrays = [a if v else (s if isinstance(s, (int, float, np.ndarray)) else a)
+              for a, v, s in zip(arrays, varies, step.arrays, strict=True)]  # fmt: skip
+    return _Lift(frame, step, leaves, count, arrays, varies).apply()
+
+
+class _Lift:
+    """Adds the leading axis of length K to everything one step declared."""
+
+    def __init__(self, frame: Frame, step: _Step, init: list[Variable], count: int, arrays: list, varies: list):
+        self.frame = frame
+        self.step = step
+        self.init = init
+        self.count = count
+        self.values = iter(zip(arrays, varies, strict=True))
+        self.carries: dict[int, np.ndarray] = {}
+        self.after = [self._unalias(v) for v in step.carry]
+        self.local = {p: frame.allocate(p, (count, n)) for p, n in step.frame.sizes.items()}
+        for positions, outer in step.frame.aliases:  # of an inner scan that starts at a variable of this one
+            self.local[outer.plane][:, positions.reshape(-1)] = self._rows(outer).reshape(count, -1)
+
+    def _unalias(self, v: Variable) -> Variable:
+        """The variable itself where the body returns what an inner scan only handed through."""
+        for positions, outer in self.step.frame.aliases:
+            if v.frame is self.step.frame and v.plane == outer.plane and np.isin(v.index, positions).all():
+                at = v.index - positions.reshape(-1)[0]
+                return self._unalias(Variable(outer.frame, v.plane, outer.index.reshape(-1)[at]))
+        return v
+
+    def _rows(self, v: Variable) -> np.ndarray:
+        """Positions, in the outer frame, of a variable at every step: (K, *batch)."""
+        if v.frame is self.step.frame:
+            whole = self.local[v.plane]
+        elif v.frame in self.step.slots:
+            whole = self._carry(v.frame.slot).reshape(self.count, -1)
+        else:
+            return np.broadcast_to(self.frame.adopt(v), (self.count, *v.index.shape))
+        return whole[:, v.index.reshape(-1)].reshape(self.count, *v.index.shape)
+
+    def _carry(self, slot: int) -> np.ndarray:
+        """Positions of a carry at every step: its initial variable, then what the step before returned."""
+        if slot not in self.carries:
+            after = self.after[slot]
+            source = self._source(slot)
+            if after.frame is self.step.slots[slot] and (np.diff(after.index.reshape(-1)) == 1).all():
+                first = self.frame.adopt(self.init[slot])  # passed through unchanged
+                self.carries[slot] = np.broadcast_to(first, (self.count, *first.shape))
+            elif source is None:
+                self._rotate()
+            else:
+                first = self.frame.adopt(self.init[slot])
+                self.carries[slot] = np.concatenate([first[None], source[:-1]])
+        return self.carries[slot]
+
+    def _source(self, slot: int) -> np.ndarray | None:
+        """What every step returns in a slot; None if slots hand their variables round in a ring."""
+        seen, at = {slot}, self.after[slot]
+        while at.frame in self.step.slots:
+            if at.frame.slot in seen:
+                return None
+            seen.add(at.frame.slot)
+            at = self.after[at.frame.slot]
+        return self._rows(self.after[slot])
+
+    def _rotate(self) -> None:
+        """Carries handed round in a ring: follow them step by step."""
+        now = [self.frame.adopt(v) for v in self.init]
+        history = [[x] for x in now]
+        fixed = {j: self._rows(v) for j, v in enumerate(self.after) if v.frame not in self.step.slots}
+        for k in range(self.count - 1):
+            after = []
+            for j, v in enumerate(self.after):
+                moved = fixed[j][k] if j in fixed else now[v.frame.slot].reshape(-1)[v.index.reshape(-1)]
+                after.append(moved.reshape(now[j].shape))
+            now = after
+            for past, x in zip(history, now, strict=True):
+                past.append(x)
+        self.carries.update({j: np.stack(past) for j, past in enumerate(history)})
+
+    def variable(self, v: Variable) -> Variable:
+        """The K copies of a variable of the body, in the outer frame: index of shape (K, *batch)."""
+        if v.frame is not self.step.frame and v.frame not in self.step.slots:
+            return Variable(v.frame, v.plane, np.broadcast_to(v.index, (self.count, *v.index.shape)))
+        return Variable(self.frame, v.plane, self._rows(v))
+
+    def site(self, site: Site) -> Site:
+        rank = len(site.batch_shape)
+
+        def on_array(_: Any, event_ndim: int) -> Any:
+            value, varies = next(self.values)
+            if not varies:
+                return value
+            # Inner values broadcast from the right, so the new axis needs the full rank in front of it.
+            pad = rank - (np.ndim(value) - 1 - event_ndim)
+            return jnp.reshape(value, (self.count,) + (1,) * pad + np.shape(value)[1:]) if pad else value
+
+        def on_variable(v: Variable) -> Variable:
+            lifted = self.variable(v)
+            pad = rank - v.index.ndim
+            index = lifted.index.reshape((self.count,) + (1,) * pad + v.index.shape)
+            return Variable(lifted.frame, lifted.plane, index)
+
+        arguments, mask = _map_site(site, on_array, on_variable)
+        arguments = {k: _relabel(v, self.count, rank) for k, v in arguments.items()}
+        ndims = {k: np.ndim(v) for k, v in site.arguments.items() if site.event_ndims.get(k, 0) is None}
+        site = site._replace(open_ndims={**site.open_ndims, **ndims})
+        return site._replace(arguments=arguments, mask=mask, batch_shape=(self.count, *site.batch_shape))
+
+    def output(self, y: Any) -> Any:
+        if isinstance(y, Variable):
+            return self.variable(y)
+        if _is_expression(y):
+            _refuse(f"the body outputs {y!r}", "outputs are variables or arrays")
+        value, varies = next(self.values)
+        return value if varies else jnp.broadcast_to(value, (self.count, *np.shape(value)))
+
+    def apply(self) -> tuple[Any, Any]:
+        for name, node in self.step.frame.nodes.items():
+            inner = Variable(self.step.frame, node.plane, node.positions())
+            self.frame.variable(name, node.plane, inner.index.shape, self.variable(inner).index)
+        for name, shape in self.step.frame.observed.items():
+            self.frame.observe(name, shape)
+        self.frame.sites.extend([self.site(s) for s in self.step.frame.sites])
+        outputs = jax.tree.map(self.output, self.step.outputs, is_leaf=_is_expression)
+        final = [Variable(self.frame, v.plane, self._rows(v)[-1]) for v in self.after]
+        return jax.tree.unflatten(self.step.tree, final), outputs
+
+
+def _relabel(value: Any, count: int, rank: int) -> Any:
+    """Batch shapes of lifted affine expressions, aligned to the site's rank."""
+    if isinstance(value, Exp):
+        return Exp(_relabel(value.inner, count, rank))
+    if isinstance(value, Affine):
+        pad = (1,) * (rank - len(value.batch_shape))
+        return Affine(value.terms, value.offset, (count, *pad, *value.batch_shape), value.event_shape)
+    return value

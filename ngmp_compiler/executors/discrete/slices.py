@@ -1,0 +1,212 @@
+r"""Coupled chains of categorical variables: one scan over the joint state of each time, rolled whatever their length.
+
+The network is a head, S steps of one shape, and a tail (see `schedule.slices`). With $w_k$ the variables that step k hands on,
+
+$$ \alpha_k(w_k) = \log\sum e^{\alpha_{k-1}(w_{k-1}) + t_k}, \qquad
+   \beta_{k-1}(w_{k-1}) = \log\sum e^{t_k + \beta_k(w_k)}, $$
+
+where $t_k$ are the log-tables of step k and the sums run over all other variables of it. Within a step variables are
+summed out one after the other in a min-fill order, so that a product of transitions is applied one chain at a time.
+The marginals of a step are those of $\alpha_{k-1} + t_k + \beta_k$.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ...declare.expressions import Plane
+from ...graph.index import index_map
+from ...linalg import elimination
+from ...linalg.elimination import Cluster
+from ...value import Value
+from .base import DiscreteSolution, TablePiece, Tables, Unary
+from .elimination import Tie
+
+_LARGEST = 2**22  # cells of the joint tables of the steps that are read at once
+
+Scope = tuple[int, ...]
+Inputs = tuple[list[Array], list[Array]]  # unary log-potentials (S, B, K) of own variables, tables (S|1, B|1, *classes)
+
+
+class Segment(NamedTuple):
+    """S networks of one shape, in B copies: local variables are those that come in, then the segment's own."""
+
+    planes: tuple[Plane, ...]  # of all local variables
+    positions: np.ndarray  # (S, B, own)
+    ties: list[Tie]  # rows (S, B)
+    keep: Scope
+
+    @property
+    def incoming(self) -> Scope:
+        return tuple(range(len(self.planes) - self.positions.shape[-1]))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(p.event_shape[0] for p in self.planes)
+
+    def clusters(self, root: Scope | None) -> list[Cluster]:
+        """Clusters of all tables and messages; the last one is over the variables of `root`, if one is given."""
+        scopes = [tie.scope for tie in self.ties] + [self.incoming, self.keep]
+        scopes = [scope for scope in scopes if scope]
+        found = elimination.clusters(elimination.min_fill(len(self.planes), scopes, root or ()), scopes)
+        if root is None:
+            return found
+        first = len(found) - len(root)
+        inner = [c._replace(parent=first if c.parent is None else min(c.parent, first)) for c in found[:first]]
+        return [*inner, Cluster(root, (), None)]
+
+    def cells(self) -> int:
+        """The cells of all clusters of one network."""
+        return sum(math.prod(self.sizes[x] for x in c.variables) for c in self.clusters(self.keep))
+
+    def inputs(self, unary: Unary, tables: Tables) -> Inputs:
+        """What the tables of all S networks are made of."""
+        lead, own = self.positions.shape[:2], self.planes[len(self.incoming) :]
+        stacked = []
+        for i, plane in enumerate(own):
+            found = index_map(self.positions[..., i], unary[plane].shape[0]).take(unary[plane])
+            stacked.append(found.reshape(*lead, -1))
+        picked = []
+        for tie in self.ties:
+            table = tables[tie.group]
+            shared = table.shape[0] == 1
+            found = table if shared else index_map(tie.rows, table.shape[0]).take(table)
+            picked.append(found.reshape(*((1, 1) if shared else lead), *table.shape[1:]))
+        return stacked, picked
+
+    def _sums(self, found: list[Cluster], inputs: Inputs, messages: list[tuple[Scope, Array]]) -> list[Array]:
+        """The sum of the tables at home in each cluster, for one of the S networks; (B, *classes)."""
+        unary, tables = inputs
+        parts = [((len(self.incoming) + i,), u) for i, u in enumerate(unary)]
+        parts += [(tie.scope, table) for tie, table in zip(self.ties, tables, strict=True)]
+        sizes, batch, dtype = self.sizes, self.positions.shape[1], unary[0].dtype
+        sums: list[Array] = [jnp.zeros((batch, *(sizes[x] for x in c.variables)), dtype) for c in found]
+        for scope, table in (*parts, *messages):
+            at = elimination.home(found, scope)
+            sums[at] += elimination.place(table, scope, found[at].variables)
+        return sums
+
+    def send(self, scope: Scope, inputs: Inputs, messages: list[tuple[Scope, Array]]) -> Array:
+        """The log-sum over all variables but those of `scope`, (B, *classes)."""
+        found = self.clusters(scope)
+        return elimination.collect(self._sums(found, inputs, messages), found)[0][-1]
+
+    def read(self, inputs: Inputs, messages: list[tuple[Scope, Array]], wanted: frozenset[int]) -> list[Array]:
+        """Log-marginals of own variables and of the wanted tables, in their order."""
+        found = self.clusters(None)
+        joints, _ = elimination.eliminate(self._sums(found, inputs, messages), found)
+        scopes = [(i,) for i in range(len(self.incoming), len(self.planes))]
+        scopes += [tie.scope for tie in self.ties if tie.group in wanted]
+        homes = [elimination.home(found, scope) for scope in scopes]
+        marginals = (elimination.marginal(joints[h], found[h].variables, s) for h, s in zip(homes, scopes, strict=True))
+        return list(marginals)
+
+
+class SliceChain(Value):
+    """B equal networks that repeat over time; see the module docstring."""
+
+    name = "slices"
+    approximate = False
+
+    def __init__(self, head: Segment, steps: Segment, tail: Segment | None, pieces: list[TablePiece], limit: str):
+        self.head, self.steps, self.tail, self.pieces = head, steps, tail, pieces
+        count, batch = steps.positions.shape[:2]
+        states = math.prod(steps.sizes[x] for x in steps.keep)
+        ends = head.positions.shape[-1] + (0 if tail is None else tail.positions.shape[-1])
+        copies = f"{batch} networks of " if batch > 1 else ""
+        scan = f"a scan over the {states} joint states of {len(steps.keep)} of them"
+        self.why = (
+            f"{copies}{count} equal steps of {steps.positions.shape[-1]} categorical variables, {scan} "
+            f"({steps.cells()} cells a step, {limit}); {ends} variables at the ends"
+        )
+        self.cost = f"O({f'{batch} x ' if batch > 1 else ''}{count} x {steps.cells()} cells)"
+
+    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+        head, steps, tail = self.head, self.steps, self.tail
+        first, middle = _only(head.inputs(unary, tables)), steps.inputs(unary, tables)
+        alpha, scale = _shift(head.send(head.keep, first, []))
+
+        def forward(alpha: Array, inputs: Inputs) -> tuple[Array, tuple[Array, Array]]:
+            moved, scale = _shift(steps.send(steps.keep, inputs, [(steps.incoming, alpha)]))
+            return moved, (alpha, scale)
+
+        def backward(beta: Array, inputs: Inputs) -> tuple[Array, Array]:
+            return _shift(steps.send(steps.incoming, inputs, [(steps.keep, beta)]))[0], beta
+
+        last, (alphas, scales) = _scan(forward, alpha, middle)
+        log_partition = jnp.sum(scale) + jnp.sum(scales)
+        if tail is None:
+            beta = jnp.zeros_like(last)
+            log_partition += jnp.sum(jax.nn.logsumexp(last.reshape(last.shape[0], -1), -1))
+        else:
+            final = _only(tail.inputs(unary, tables))
+            log_partition += jnp.sum(tail.send((), final, [(tail.incoming, last)]))
+            beta = _shift(tail.send(tail.incoming, final, []))[0]
+        beta, betas = _scan(backward, beta, middle, reverse=True)
+        solution = DiscreteSolution(log_partition, {}, {})
+        _keep(solution, head, [x[None] for x in head.read(first, [(head.keep, beta)], wanted)], wanted)
+        _keep(solution, steps, self._read(middle, alphas, betas, wanted), wanted)
+        if tail is not None:
+            _keep(solution, tail, [x[None] for x in tail.read(final, [(tail.incoming, last)], wanted)], wanted)
+        return solution
+
+    def _read(self, inputs: Inputs, alphas: Array, betas: Array, wanted: frozenset[int]) -> list[Array]:
+        """The marginals of all steps, (S, B, *classes), as many at once as fit `_LARGEST`."""
+        steps = self.steps
+        flat, build = _split(inputs, len(alphas))
+
+        def one(x: tuple) -> list[Array]:
+            own, alpha, beta = x
+            return steps.read(build(own), [(steps.incoming, alpha), (steps.keep, beta)], wanted)
+
+        at_once = max(1, _LARGEST // (steps.cells() * steps.positions.shape[1]))
+        if at_once >= len(alphas):
+            return jax.vmap(one)((flat, alphas, betas))
+        return jax.lax.map(one, (flat, alphas, betas), batch_size=at_once)
+
+
+def _split(inputs: Inputs, steps: int) -> tuple[list[Array], Callable[[list[Array]], Inputs]]:
+    """The inputs that differ between steps, and how to put those of a step together with the ones that all share."""
+    leaves, tree = jax.tree.flatten(inputs)
+    moving = [len(x) == steps for x in leaves]
+
+    def build(own: list[Array]) -> Inputs:
+        left = iter(own)
+        return jax.tree.unflatten(tree, [next(left) if m else x[0] for x, m in zip(leaves, moving, strict=True)])
+
+    return [x for x, m in zip(leaves, moving, strict=True) if m], build
+
+
+def _scan(step: Callable, start: Array, inputs: Inputs, reverse: bool = False) -> tuple:
+    own, build = _split(inputs, len(inputs[0][0]))
+    return jax.lax.scan(lambda carry, x: step(carry, build(x)), start, own, reverse=reverse)
+
+
+def _only(inputs: Inputs) -> Inputs:
+    """Of a segment of one network."""
+    return jax.tree.map(lambda x: x[0], inputs)
+
+
+def _shift(message: Float[Array, "B *classes"]) -> tuple[Array, Float[Array, " B"]]:
+    """Subtract the largest entry of every copy, and return it."""
+    axes = tuple(range(1, message.ndim))
+    top = jax.lax.stop_gradient(jnp.max(message, axes, keepdims=True))
+    return message - top, top.reshape(-1)
+
+
+def _keep(solution: DiscreteSolution, segment: Segment, found: list[Array], wanted: frozenset[int]) -> None:
+    """File the marginals of a segment, (S, B, *classes), under their planes and groups."""
+    own = segment.planes[len(segment.incoming) :]
+    for i, plane in enumerate(own):
+        x = found[i]
+        solution.marginals.setdefault(plane, []).append(
+            (segment.positions[..., i].reshape(-1), x.reshape(-1, x.shape[-1]))
+        )
+    chosen = [tie for tie in segment.ties if tie.group in wanted]
+    for tie, x in zip(chosen, found[len(own) :], strict=True):
+        solution.tables.setdefault(tie.group, []).append((tie.rows.reshape(-1), x.reshape(-1, *x.shape[2:])))

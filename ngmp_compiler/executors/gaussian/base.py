@@ -1,0 +1,183 @@
+"""What every executor of the Gaussian core shares: pieces of functionals, potentials, and the solution it returns.
+
+The Gaussian core is the density `exp{ sum_f sum_n xi_n r_n - Lambda_n r_n^2 / 2 }` over Gaussian variables, where
+every `r` is an affine functional of them and `(xi, Lambda)` is either fixed (a conjugate factor) or a leaf (a projected
+one). An executor solves a part of it that is connected to no other part.
+"""
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
+
+from ...declare.expressions import Plane
+from ...passes.lower import Functional
+from ...value import Value
+
+
+class PieceLink(NamedTuple):
+    """A variable of a piece: `positions` (n,) in its plane, and the coefficient restricted to the piece."""
+
+    plane: Plane
+    positions: np.ndarray
+    op: str
+    coefficient: Any
+
+
+class Piece(NamedTuple):
+    """The rows of one functional that belong to an executor (`rows` None: all of them)."""
+
+    functional: int
+    rows: np.ndarray | None
+    n: int
+    links: tuple[PieceLink, ...]
+    offset: Any
+    width: int | None
+
+
+def restrict(number: int, functional: Functional, rows: np.ndarray | None) -> Piece:
+    """The piece of a functional with the given rows."""
+
+    def take(x: Any) -> Any:
+        return x if x is None or rows is None or x.shape[0] == 1 else x[rows]
+
+    links = tuple(
+        PieceLink(k.plane, k.index.positions if rows is None else k.index.positions[rows], k.op, take(k.coefficient))
+        for k in functional.links
+    )
+    n = functional.n if rows is None else len(rows)
+    return Piece(number, rows, n, links, take(functional.offset), functional.width)
+
+
+class Centred(NamedTuple):
+    """A leaf on the deviation `d` of a functional from a value that is known, `xi d - Lambda d^2 / 2`: of the offset
+    nothing is left. The two parameters may differ in rows, n or one."""
+
+    eta1: Float[Array, " #n *width"]
+    eta2: Float[Array, " #n *width width"]
+
+    @property
+    def dtype(self) -> Any:
+        return self.eta1.dtype
+
+
+Leaf = AbstractFamily | Centred
+
+
+def offset(piece: Piece, leaves: Sequence[Leaf | None]) -> Any:
+    """The offset of a piece, zero where its leaf speaks of deviations."""
+    return 0.0 if isinstance(leaves[piece.functional], Centred) else piece.offset
+
+
+class Potential(NamedTuple):
+    """A leaf on `r`, rewritten on `f = r - offset`: precision and linear coefficient, per row.
+
+    `xi r - Lambda r^2 / 2 = -Lambda f^2 / 2 + (xi - Lambda c) f + constant`   for r = f + c.
+    """
+
+    precision: Float[Array, " n *width width"]
+    linear: Float[Array, " n *width"]
+
+
+def potential(piece: Piece, leaves: Sequence[Leaf | None], shared: bool = False) -> Potential:
+    """The potential of a piece under the current leaves.
+
+    A leaf of one row stands for n equal ones (see `prepare`); with `shared`, so do precision and linear coefficient.
+    """
+    leaf: Any = leaves[piece.functional]
+    eta1, eta2 = (x if piece.rows is None or x.shape[0] == 1 else x[piece.rows] for x in (leaf.eta1, leaf.eta2))
+    if not shared:
+        eta1, eta2 = fill(eta1, piece.n), fill(eta2, piece.n)
+    precision, c = -2 * eta2, piece.offset
+    if isinstance(leaf, Centred) or isinstance(c, np.ndarray) and not c.any():  # known when the model is declared
+        return Potential(precision, eta1)
+    if isinstance(leaf, Gaussian):
+        return Potential(precision, eta1 - precision * c)
+    c = jnp.broadcast_to(c, jnp.broadcast_shapes(jnp.shape(c), eta1.shape))
+    shifted = c @ precision[0].T if precision.shape[0] == 1 else jnp.einsum("nij,nj->ni", precision, c)
+    return Potential(precision, eta1 - shifted)
+
+
+class Solution(NamedTuple):
+    """Exact marginals of a part of the Gaussian core under the current leaves.
+
+    `marginals[plane]` is (positions, Gaussian or MvGaussian of them); `functionals[f]` is (rows, mean, variance).
+    `log_volume` is the log-integral of the quadratic part, `log det(2 pi C) / 2` with C the joint covariance: what the
+    density is at its mean is left to the core, which sums it over residuals.
+    """
+
+    log_volume: Float[Array, ""]
+    proper: Bool[Array, ""]
+    marginals: Mapping[Plane, tuple[np.ndarray, Gaussian | MvGaussian]]
+    functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
+    neighbours: tuple[Plane, np.ndarray, Array] | None = None  # a chain's order (B, T) and Cov(x_k, x_{k+1}), (B, T-1)
+    jitter: Float[Array, ""] | float = 0.0  # the largest that a Cholesky factor needed, relative to the diagonal
+    cavities: dict[int, tuple[np.ndarray | None, Gaussian]] = {}  # by functional, where an executor knows them
+    means: Mapping[Plane, tuple[np.ndarray, Array]] = {}  # those of `marginals`, which would have to solve for them
+
+
+class Roles(NamedTuple):
+    """What functionals are, by number: `fixed` do not move between sweeps, `priors` are proper priors of theirs, and
+    `cavities` belong to factors of several interfaces, which look at each other's cavities."""
+
+    fixed: frozenset[int]
+    priors: frozenset[int]
+    cavities: frozenset[int] = frozenset()
+
+
+class GaussianExecutor(Value, abc.ABC):
+    """Solves one part of the Gaussian core exactly."""
+
+    name: str
+    pieces: list[Piece]
+    why: str
+    cost: str
+    others: tuple[str, ...] = ()  # executors that would do too
+    alone: bool = False  # whether it is faster alone than with the lanes of a `vmap`
+
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
+        """What does not change between sweeps, from the leaves that do not (the others are None).
+
+        It is computed once, before the iteration: XLA does not move factorisations out of loops. A leaf that is the
+        same for all factors of a group has one row here.
+        """
+        del leaves, dtype
+        return None
+
+    def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array] | None:
+        """Values near the solution that cost next to nothing, (plane, positions, values); None if there are none.
+
+        Rounding errors of a solution are relative to its size, and along a chain they add up. In single precision the
+        core therefore solves for deviations from these values.
+        """
+        del leaves
+        return None
+
+    @abc.abstractmethod
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        """Marginals of all variables and of the requested functionals; with centred leaves, those of deviations."""
+
+
+def numbered(sizes: dict[Plane, int], members: dict[Plane, np.ndarray]) -> tuple[dict[Plane, np.ndarray], int]:
+    """One numbering for scalar members of several planes: by position in each plane, and how many there are."""
+    number, total = {}, 0
+    for plane, positions in members.items():
+        number[plane] = np.full(sizes[plane], -1)
+        number[plane][positions] = total + np.arange(len(positions))
+        total += len(positions)
+    return number, total
+
+
+def scale(coefficient: Any) -> Any:
+    """A coefficient as a number or array."""
+    return 1.0 if coefficient is None else coefficient
+
+
+def fill(x: Array, n: int) -> Array:
+    """Broadcast a shared (leading axis 1) array to n rows."""
+    return jnp.broadcast_to(x, (n, *x.shape[1:]))

@@ -1,0 +1,294 @@
+"""Chains: variables in a line, neighbours tied by one functional each. Forward elimination, backward substitution."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ngmp_kernels.families import Gaussian, MvGaussian
+from ngmp_kernels.numerics.lanes import one_by_one
+
+from ...declare.expressions import Plane
+from ...graph.index import IndexMap, index_map
+from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
+from ...value import Value
+from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
+from .rows import Rows
+from .vectors import Term, add_vectors, wide_moments
+
+
+class _Link(Value):
+    """A piece that ties neighbours: which end of each link is the later variable, and where the link goes."""
+
+    def __init__(self, piece: Piece, local: np.ndarray, shape: tuple[int, int]):
+        ends = np.stack([local[k.positions] for k in piece.links])  # (2, n), numbers b * T + t
+        self.piece = piece
+        later = ends.argmax(0)
+        # All rows of a functional must run the same way; the scheduler splits those that do not.
+        self.later = int(later[0])
+        start = ends.min(0)
+        self.index = index_map(start // shape[1] * (shape[1] - 1) + start % shape[1], shape[0] * (shape[1] - 1))
+        size = shape[0] * shape[1]
+        self.ends = (index_map(ends[1 - self.later], size), index_map(ends[self.later], size))
+
+
+class _Chain(GaussianExecutor):
+    name = "chain"
+
+    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
+        self.plane, self.order, self.pieces = plane, order, pieces
+        local = np.full(size, -1)
+        local[order.reshape(-1)] = np.arange(order.size)
+        self.unary: list[tuple[Piece, IndexMap]] = []
+        self.links: list[_Link] = []
+        for piece in pieces:
+            if len(piece.links) == 1:
+                self.unary.append((piece, index_map(local[piece.links[0].positions], order.size)))
+            else:
+                self.links.append(_Link(piece, local, order.shape))
+        chains, length = order.shape
+        self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
+        self.cost = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
+
+    def _solution(self, result, mean, spread, cross, functionals) -> Solution:
+        log_volume = jnp.sum(result.log_volume)
+        at = self.order.reshape(-1)
+        return Solution(
+            log_volume, jnp.all(result.proper), {self.plane: (at, self._family(mean, spread))}, functionals,
+            (self.plane, self.order, cross), means={self.plane: (at, mean)},
+        )  # fmt: skip
+
+    def _family(self, mean: Array, spread: Array) -> Gaussian | MvGaussian:
+        if not self.plane.event_shape:
+            return Gaussian.from_mean_variance(mean, spread)
+        found = information(mean, spread)
+        return MvGaussian.from_mean_covariance(mean, spread) if found is None else MvGaussian.from_information(*found)
+
+
+_LONG = 256  # variables in a chain of scalars from which on it is faster alone
+_FEW = 64  # chains that are solved one after the other: a scan over the vectors of more shares its calls among them
+
+
+def halvings(length: int) -> int:
+    """How often to halve a chain of scalars: a step of a scan is a few nanoseconds on a CPU, a launch elsewhere."""
+    return 0 if jax.default_backend() == "cpu" else max(0, length.bit_length() - 7)
+
+
+def _solve(unary: Array, linear: Array, links: Links) -> ChainMarginals:
+    return solve_chain(unary, linear, links, halvings(unary.shape[0]))
+
+
+@jax.custom_jvp
+def _solve_alone(unary: Array, linear: Array, links: Links) -> ChainMarginals:
+    return one_by_one(_solve, _FEW)(unary, linear, links)
+
+
+@_solve_alone.defjvp
+def _(primals: Any, tangents: Any) -> tuple[ChainMarginals, ChainMarginals]:
+    return jax.jvp(_solve, primals, tangents)
+
+
+class ScalarChain(_Chain):
+    """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
+
+    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
+        super().__init__(plane, size, order, pieces)
+        self.alone = order.shape[1] >= _LONG
+
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Links | None:
+        """The links, where none of them moves."""
+        del dtype
+        if any(leaves[tie.piece.functional] is None for tie in self.links):
+            return None
+        return self._links(leaves)
+
+    def _links(self, leaves: list[Any]) -> Links:
+        """Links (chains, T-1), or (chains, 1) where one functional ties all neighbours alike."""
+        if self._alike(leaves):
+            (tie,) = self.links
+            lam = potential(tie.piece, leaves, shared=True).precision
+            one, earlier = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
+            shared = (jnp.broadcast_to(x, (self.order.shape[0], 1)).astype(lam.dtype) for x in (lam, one, -earlier))
+            return chain_links(*shared)
+        zero: Any = 0.0
+        link, later, earlier = zero, zero, zero
+        for tie in self.links:
+            lam = potential(tie.piece, leaves).precision
+            a, b = self._coefficients(tie, lam.dtype)
+            link, later, earlier = link + tie.index.add(lam), later + tie.index.add(a), earlier + tie.index.add(-b)
+        shape = (self.order.shape[0], self.order.shape[1] - 1)
+        return _each(chain_links, tuple(x.reshape(shape) for x in (link, later, earlier)))
+
+    def _alike(self, leaves: list[Any]) -> bool:
+        first, *others = self.links
+        one, earlier = (first.piece.links[j].coefficient for j in (first.later, 1 - first.later))
+        rows = leaves[first.piece.functional].eta2.shape[0]
+        return not others and first.index.kind == "all" and one is None and jnp.size(scale(earlier)) == rows == 1
+
+    def _coefficients(self, tie: _Link, dtype: Any) -> list[Array]:
+        """Of the later and of the earlier variable."""
+        given = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
+        return [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
+
+    def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array]:
+        """Every chain as flat as can be: the mean that it would have as one variable."""
+        unary, linear = self._potentials(leaves)
+        total, shift = (jnp.sum(x.reshape(self.order.shape), 1) for x in (unary, linear))
+        found = jnp.where(total > 0, shift / jnp.where(total > 0, total, 1), 0)
+        return self.plane, self.order.reshape(-1), jnp.repeat(found, self.order.shape[1])
+
+    def _potentials(self, leaves: list[Leaf]) -> tuple[Array, Array]:
+        """Own precisions and linear coefficients of the variables, chain after chain."""
+        zero: Any = 0.0
+        unary, linear = zero, zero
+        for piece, index in self.unary:
+            lam, h = potential(piece, leaves)
+            a = scale(piece.links[0].coefficient)
+            unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
+            linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
+        for tie in self.links:
+            _, h = potential(tie.piece, leaves)
+            a, b = self._coefficients(tie, h.dtype)
+            linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
+        return jnp.broadcast_to(unary, linear.shape), linear
+
+    def solve(self, prepared: Links | None, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        chains, length = self.order.shape
+        unary, linear = self._potentials(leaves)
+        links = self._links(leaves) if prepared is None else prepared
+        solve = _solve_alone if self.alone else _solve
+        result = _each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
+        mean, variance, covariance = (x.reshape(-1) for x in (result.mean, result.variance, result.covariance))
+        functionals = {}
+        for piece, index in self.unary:
+            if piece.functional in requested:
+                a = scale(piece.links[0].coefficient)
+                m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
+                functionals[piece.functional] = (piece.rows, m, v)
+        for tie in self.links:
+            if tie.piece.functional in requested:
+                b, a = (scale(tie.piece.links[j].coefficient) for j in (1 - tie.later, tie.later))
+                (m0, m1), (v0, v1) = ([e.take(x) for e in tie.ends] for x in (mean, variance))
+                m = a * m1 + b * m0 + offset(tie.piece, leaves)
+                v = a**2 * v1 + b**2 * v0 + 2 * a * b * tie.index.take(covariance)
+                functionals[tie.piece.functional] = (tie.piece.rows, m, v)
+        return self._solution(result, mean, variance, result.covariance, functionals)
+
+
+class _Potentials(NamedTuple):
+    """Of all variables: precisions and linear coefficients."""
+
+    unary: Float[Array, "n d d"]
+    linear: Float[Array, "n d"]
+
+
+class VectorChain(_Chain):
+    """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
+
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:
+        """The sum of the potentials that do not move, whose these are, and the links if none of them moves."""
+        d = self.plane.event_shape[0]
+        zero = jnp.zeros((self.order.size, d), dtype)
+        still = {f for f, leaf in enumerate(leaves) if leaf is not None}
+        flat = _Potentials(jnp.zeros((*zero.shape, d), dtype), zero)
+        moves = any(tie.piece.functional not in still for tie in self.links)
+        return self._add(flat, leaves, still, shared=True), still, None if moves else self._links(leaves)
+
+    def _add(self, total: _Potentials, leaves: list[Any], among: set[int], shared: bool = False) -> _Potentials:
+        """Add the potentials of the functionals in `among`; of links, what is linear."""
+        unary, linear = total
+        for piece, index in self.unary:
+            if piece.functional in among:
+                pot = potential(piece, leaves, shared)
+                square, shift = add_vectors(Term(piece, 0, index), pot)
+                unary, linear = unary + square, linear + shift
+        for tie in self.links:
+            if tie.piece.functional in among:
+                pot = potential(tie.piece, leaves, shared)
+                h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
+                for end, matrix in zip(tie.ends, self._matrices(tie, h.dtype), strict=True):
+                    moved = h @ matrix[0] if matrix.shape[0] == 1 else jnp.einsum("nmd,nm->nd", matrix, h)
+                    linear += end.add(fill(moved, tie.piece.n))
+        return _Potentials(unary, linear)
+
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        chains, length = self.order.shape
+        d = self.plane.event_shape[0]
+        known, still, links = prepared
+        unary, linear = self._add(known, leaves, set(range(len(leaves))) - still)
+        links = self._links(leaves) if links is None else links
+        result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
+        mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
+        functionals = {}
+        for piece, index in self.unary:
+            if piece.functional in requested:
+                moments = _row_moments if piece.width is None else wide_moments
+                m, v = moments(Term(piece, 0, index), mean, covariance)
+                functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
+        for tie in self.links:
+            if tie.piece.functional in requested:
+                b, a = (fill(x, tie.piece.n) for x in self._matrices(tie, mean.dtype))
+                (m0, m1), (c0, c1) = ([e.take(x) for e in tie.ends] for x in (mean, covariance))
+                cross = jnp.einsum("nmd,nde,nke->nmk", b, tie.index.take(result.cross.reshape(-1, d, d)), a)
+                m = jnp.einsum("nmd,nd->nm", a, m1) + jnp.einsum("nmd,nd->nm", b, m0)
+                v = jnp.einsum("nmd,nde,nke->nmk", a, c1, a) + jnp.einsum("nmd,nde,nke->nmk", b, c0, b)
+                v = v + cross + jnp.swapaxes(cross, -1, -2)
+                m, v = (m[:, 0], v[:, 0, 0]) if tie.piece.width is None else (m, v)
+                functionals[tie.piece.functional] = (tie.piece.rows, m + offset(tie.piece, leaves), v)
+        return self._solution(result, mean, covariance, result.cross, functionals)
+
+    def _matrices(self, tie: _Link, dtype: Any) -> tuple[Array, Array]:
+        """Coefficients of the earlier and of the later variable, (n|1, m, D)."""
+        d = self.plane.event_shape[0]
+        earlier, later = (_matrix(tie.piece, j, d, dtype) for j in (1 - tie.later, tie.later))
+        return earlier, later
+
+    def _links(self, leaves: list[Any]) -> list[Array]:
+        """Link matrices (chains, T-1, ...), or (chains, 1, ...) where one functional ties all with shared matrices."""
+        chains, length = self.order.shape
+        ties = []
+        for tie in self.links:
+            lam = potential(tie.piece, leaves, shared=True).precision
+            lam = lam if tie.piece.width is not None else lam[:, None, None]
+            earlier, later = self._matrices(tie, lam.dtype)
+            ties.append((tie, lam, later, -earlier))
+        out = []
+        for j in (1, 2, 3):
+            x = ties[0][j]
+            if len(ties) == 1 and (x.shape[0] == 1 or ties[0][0].piece.n == 1):
+                out.append(jnp.broadcast_to(x[:1], (chains, 1, *x.shape[1:])))
+                continue
+            stacked: Any = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
+            out.append(stacked.reshape(chains, length - 1, *stacked.shape[1:]))
+        return out
+
+
+def _row_moments(term: Term, mean, covariance):
+    """Mean and variance of `phi . x` for rows that see the vectors in any order."""
+    rows = Rows(term.index.positions, term.index.size)
+    means, variances = [], []
+    for block, phi in zip(rows.blocks, rows.take(term.features()), strict=True):
+        means.append(jnp.einsum("bnd,bd->bn", phi, rows.vectors(mean, block)))
+        variances.append(jnp.sum(jnp.einsum("bnd,bde->bne", phi, rows.vectors(covariance, block)) * phi, -1))
+    return rows.put(means), rows.put(variances)
+
+
+def _matrix(piece: Piece, link: int, d: int, dtype):
+    """The coefficient of a link as matrices (n|1, m, D)."""
+    _, _, op, c = piece.links[link]
+    if op == "dot":
+        return c[:, None, :]
+    if op == "matmul":
+        return jnp.asarray(c)
+    eye = jnp.eye(d, dtype=dtype)[None]
+    return eye if c is None else jnp.asarray(c)[:, None, None] * eye
+
+
+def _each(function, arguments):
+    """Run one chain plainly and several under vmap: a scan over scalars is much faster than one over vectors."""
+    if arguments[0].shape[0] == 1:
+        result = function(*jax.tree.map(lambda x: x[0], arguments))
+        return jax.tree.map(lambda x: x[None], result)
+    return jax.vmap(function)(*arguments)

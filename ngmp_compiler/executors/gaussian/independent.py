@@ -1,0 +1,141 @@
+"""Variables that no functional couples to another: every one is solved alone, all of them at once."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ngmp_kernels.families import Gaussian
+
+from ...declare.expressions import Plane
+from ...graph.index import IndexMap, index_map
+from .base import GaussianExecutor, Leaf, Piece, Roles, Solution, offset, potential, scale
+from .rows import Rows, leave_one_out
+from .vectors import Prepared, Term, Vectors, add_vectors, wide_moments
+
+
+def local_index(positions: np.ndarray, size: int, piece: Piece, link: int = 0) -> IndexMap:
+    """Index map of a link into variables stored in the order of `positions`."""
+    where = piece.links[link].positions
+    if len(positions) == positions[-1] + 1 and positions[0] == 0:  # a whole plane from zero: numbers are positions
+        return index_map(where, len(positions))
+    table = np.full(size, -1)
+    table[positions] = np.arange(len(positions))
+    return index_map(table[where], len(positions))
+
+
+class IndependentScalars(GaussianExecutor):
+    """`v_i = 1 / sum a^2 Lambda`, `m_i = v_i sum a (xi - Lambda c)`: one segment sum per functional."""
+
+    name = "star"
+
+    def __init__(self, plane: Plane, size: int, positions: np.ndarray, pieces: list[Piece], roles: Roles):
+        self.plane, self.positions, self.pieces = plane, positions, pieces
+        self.index = [local_index(positions, size, p) for p in pieces]
+        self.frontier = None
+        if any(p.functional in roles.cavities for p in pieces):
+            self.frontier = Rows(np.concatenate([i.positions for i in self.index]), len(positions))
+        self.why = "scalars coupled to no other Gaussian variable"
+        self.cost = f"O({sum(p.n for p in pieces)})"
+
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        del prepared
+        zero: Any = 0.0
+        precision, linear = zero, zero
+        each: list[tuple[Array, Array]] = []
+        for piece, index in zip(self.pieces, self.index, strict=True):
+            lam, h = potential(piece, leaves)
+            a = scale(piece.links[0].coefficient)
+            each.append((jnp.broadcast_to(lam * a**2, (piece.n,)), jnp.broadcast_to(h * a, (piece.n,))))
+            precision += index.add(each[-1][0])
+            linear += index.add(each[-1][1])
+        precision, linear = jnp.asarray(precision), jnp.asarray(linear)
+        proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
+        variance = 1 / precision
+        mean = variance * linear
+        log_volume = -0.5 * jnp.sum(jnp.log(precision / (2 * jnp.pi)))
+        functionals = {}
+        for piece, index in zip(self.pieces, self.index, strict=True):
+            if piece.functional in requested:
+                a = scale(piece.links[0].coefficient)
+                m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
+                functionals[piece.functional] = (piece.rows, m, v)
+        marginals = {self.plane: (self.positions, Gaussian.from_information(linear, precision))}
+        cavities = self._cavities(each, leaves) if self.frontier is not None else {}
+        means = {self.plane: (self.positions, mean)}
+        return Solution(log_volume, proper, marginals, functionals, cavities=cavities, means=means)
+
+    def _cavities(
+        self, each: list[tuple[Array, Array]], leaves: list[Leaf]
+    ) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
+        """Of `r = a x + c`, from the sums over all that x sees but r: precision `Lambda / a^2`, and so on."""
+        assert self.frontier is not None
+        lam, h = (leave_one_out(self.frontier, list(x)) for x in zip(*each, strict=True))
+        out = {}
+        for piece, p, e in zip(self.pieces, lam, h, strict=True):
+            a = jnp.broadcast_to(scale(piece.links[0].coefficient), (piece.n,)).astype(p.dtype)
+            a = jnp.where(a == 0, jnp.inf, a)  # seen not at all: flat
+            precision = p / a**2
+            xi = e / a + precision * offset(piece, leaves)
+            out[piece.functional] = piece.rows, Gaussian.from_information(xi, precision)
+        return out
+
+
+class IndependentVectors(GaussianExecutor):
+    """Vectors seen through linear functionals, solved in weight or in function space (see `executors.gaussian.vectors`)."""
+
+    name = "star"
+
+    def __init__(
+        self,
+        plane: Plane,
+        size: int,
+        positions: np.ndarray,
+        pieces: list[Piece],
+        roles: Roles,
+        space: str | None = None,
+    ):
+        self.plane, self.positions, self.pieces = plane, positions, pieces
+        terms = [Term(p, 0, local_index(positions, size, p)) for p in pieces]
+        fixed = [t for t in terms if t.piece.functional in roles.fixed]
+        moving = [t for t in terms if t.piece.functional not in roles.fixed and t.piece.width is None]
+        # Vector-valued ones that move (noise of unknown precision matrix) are added in weight space.
+        self.wide = [t for t in terms if t.piece.functional not in roles.fixed and t.piece.width is not None]
+        anchored = anchors(terms, roles, len(positions)) and not self.wide
+        self.vectors = Vectors(plane.event_shape[0], len(positions), fixed, moving, anchored, space=space)
+        self.why = f"coupled to no other Gaussian variable: {self.vectors.why}"
+        self.cost, self.alone = self.vectors.cost, self.vectors.alone
+
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Prepared:
+        return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)
+
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        fixed = prepared
+        for term in self.wide:
+            pot = potential(term.piece, leaves)
+            square, shift = add_vectors(term, pot)
+            fixed = fixed._replace(precision=fixed.precision + square, linear=fixed.linear + shift)
+        potentials = [potential(t.piece, leaves) for t in self.vectors.moving]
+        solved = self.vectors.solve(fixed, potentials)
+        functionals = {}
+        for term in self.wide:
+            if term.piece.functional in requested:
+                m, v = wide_moments(term, solved.marginal.mean, solved.marginal.covariance)
+                functionals[term.piece.functional] = (term.piece.rows, m + offset(term.piece, leaves), v)
+        found = list(zip(self.vectors.moving, solved.moments, strict=True))
+        for term in self.vectors.fixed:
+            if term.piece.functional in requested and term.is_row:
+                found.append((term, self.vectors.fixed_moments(solved, term)))
+        for (piece, _, _), (m, v) in found:
+            if piece.functional in requested:
+                functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
+        marginals = {self.plane: (self.positions, solved.marginal)}
+        means = {self.plane: (self.positions, solved.mean)}
+        return Solution(solved.log_volume, solved.proper, marginals, functionals, jitter=solved.jitter, means=means)
+
+
+def anchors(terms: list[Term], roles: Roles, count: int) -> bool:
+    """Whether every one of `count` vectors has a prior of its own among the terms."""
+    priors = [t.index.positions for t in terms if t.piece.functional in roles.priors]
+    return bool(priors) and len(np.unique(np.concatenate(priors))) == count

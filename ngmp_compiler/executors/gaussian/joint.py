@@ -1,0 +1,262 @@
+"""Gaussian parts of any shape, loops included: one joint precision matrix, in blocks along a band, exact.
+
+The variables of a part are flattened to a line of M dimensions, cut in K blocks of s, so that a functional ties
+variables of one block or of two neighbours; variables tied to nearly all others stand at a border of k dimensions. One
+block without a border is a dense matrix. Several parts run side by side in lanes of one shape, padded with dimensions
+of precision one.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ngmp_kernels.families import Gaussian, MvGaussian
+from ngmp_kernels.numerics.cholesky import WRITTEN_OUT, whiten_rows
+
+from ...declare.expressions import Plane
+from ...linalg import banded_gaussian
+from ...linalg.banded import LOG_2PI
+from ...value import Value
+from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential
+from .rows import Rows
+
+
+class Layout(NamedTuple):
+    """Where the dimensions go: `start[plane]` is the number of the first one of every variable, by position.
+
+    Dimension i of the line of a lane has the number `lane * blocks * size + i`; all those of lines come before those of
+    borders, `lane * border + i`.
+    """
+
+    lanes: int
+    blocks: int
+    size: int
+    border: int
+    start: dict[Plane, np.ndarray]
+
+    @property
+    def line(self) -> int:
+        """The number of dimensions of all lines, padding included."""
+        return self.lanes * self.blocks * self.size
+
+    @property
+    def slots(self) -> tuple[int, int, int, int]:
+        """Where blocks on the diagonal, those beside it, those at the border, and the corners end in one flat array."""
+        square = self.line * self.size
+        across = self.line * self.border
+        return square, 2 * square, 2 * square + across, 2 * square + across + self.lanes * self.border**2
+
+    def slot(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """The place of an entry of the joint precision in the flat array; -1 where only its transpose has one."""
+        s, k, line = self.size, max(self.border, 1), self.line
+        block = row // s
+        inside = np.where(column // s == block, 0, self.slots[0]) + (block * s + row % s) * s + column % s
+        inside = np.where((column // s == block) | (column // s == block + 1), inside, -1)
+        across = self.slots[1] + row * k + (column - line) % k
+        corner = self.slots[2] + (row - line) * k + (column - line) % k
+        at_border = np.where(row < line, across, corner)
+        return np.where(column < line, np.where(row < line, inside, -1), at_border)
+
+    def known(self, row: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """The place of a covariance given the border; at the border itself it is zero, in the slot after the last."""
+        last = self.slots[1]
+        one, other = (
+            np.where((x >= 0) & (x < last), x, last) for x in (self.slot(row, column), self.slot(column, row))
+        )
+        return np.where(one < last, one, other)
+
+
+class _End(NamedTuple):
+    """A link of a piece in the layout: the first dimensions (n,) and the number of dimensions of its variables."""
+
+    start: np.ndarray
+    d: int
+
+
+class _Link(Value):
+    """A link of a piece: which of the distinct variables each row sees, and the dimensions of those."""
+
+    def __init__(self, end: _End, width: int):
+        first, where = _distinct(end.start[:, None])
+        self.dims = first + np.arange(end.d)  # (count, d)
+        self.rows = Rows(np.repeat(where, width), len(first))
+
+
+class _Pair(Value):
+    """Two links of a piece: the distinct pairs of variables, and where their blocks of a joint matrix are."""
+
+    def __init__(self, layout: Layout, one: _End, other: _End | None, width: int):
+        first, where = _distinct(np.stack([one.start, (other or one).start], 1))
+        self.rows = Rows(np.repeat(where, width), len(first))
+        row, column = (x[:, None] + np.arange(e.d) for x, e in zip(first.T, (one, other or one), strict=True))
+        at = row[:, :, None], column[:, None]
+        slots = [layout.slot(*at)] + ([] if other is None else [layout.slot(*at[::-1])])
+        self.sums = [(np.flatnonzero(x >= 0), x[x >= 0]) for x in slots]
+        self.covariance = layout.known(*at)
+
+
+def _distinct(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct rows of (n, c) and which one each is; in the order given where all differ."""
+    first, where = np.unique(codes, axis=0, return_inverse=True)
+    return (codes, np.arange(len(codes))) if len(first) == len(codes) else (first, where.reshape(-1))
+
+
+class _Tied(Value):
+    """A piece with its links and pairs of links in the layout."""
+
+    def __init__(self, piece: Piece, layout: Layout):
+        self.piece, width = piece, piece.width or 1
+        ends = [_End(layout.start[k.plane][k.positions], _size(k.plane)) for k in piece.links]
+        self.links = [_Link(end, width) for end in ends]
+        pairs = [(i, j) for i in range(len(ends)) for j in range(i, len(ends))]
+        self.pairs = {(i, j): _Pair(layout, ends[i], None if i == j else ends[j], width) for i, j in pairs}
+
+    def matrices(self, dtype: Any) -> list[Float[Array, "n m d"]]:
+        """The coefficients of the links."""
+        out, m, n = [], self.piece.width or 1, self.piece.n
+        for plane, _, op, c in self.piece.links:
+            d = _size(plane)
+            block = jnp.eye(m, d, dtype=dtype)[None] if op == "scale" else jnp.asarray(c).reshape(-1, m, d)
+            if op == "scale" and c is not None:
+                block = block * jnp.asarray(c)[:, None, None]
+            out.append(fill(block.astype(dtype), n))
+        return out
+
+
+def _size(plane: Plane) -> int:
+    return plane.event_shape[0] if plane.event_shape else 1
+
+
+class JointGaussian(GaussianExecutor):
+    """See the module docstring."""
+
+    def __init__(self, name: str, members: dict[Plane, np.ndarray], pieces: list[Piece], layout: Layout, why: str):
+        self.name, self.members, self.pieces, self.layout = name, members, pieces, layout
+        self.tied = [_Tied(p, layout) for p in pieces]
+        self.total = sum(len(x) * _size(p) for p, x in members.items())
+        used = np.zeros(layout.line + layout.lanes * layout.border, bool)
+        for plane, positions in members.items():
+            used[(layout.start[plane][positions][:, None] + np.arange(_size(plane))).reshape(-1)] = True
+        self.unused = np.flatnonzero(~used)
+        self.why, self.alone = why, max(layout.size, layout.border) > WRITTEN_OUT
+        border = f" + {layout.blocks} x {layout.size}^2 x {layout.border}" * bool(layout.border)
+        one = f"{layout.size}^3" if layout.blocks == 1 else f"{layout.blocks} x {layout.size}^3"
+        self.cost = f"O({one}{border})" if layout.lanes == 1 else f"O({layout.lanes} x ({one}{border}))"
+
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
+        """The sums over what does not move, and the pieces that do."""
+        matrix = jnp.zeros(self.layout.slots[3], dtype).at[self.layout.slot(self.unused, self.unused)].set(1.0)
+        linear = jnp.zeros(self.layout.line + self.layout.lanes * self.layout.border, dtype)
+        still = [t for t in self.tied if leaves[t.piece.functional] is not None]
+        moving = [t for t in self.tied if leaves[t.piece.functional] is None]
+        return self._add((matrix, linear), still, leaves), moving
+
+    def _add(self, sums: tuple[Array, Array], tied: list[_Tied], leaves: Any) -> tuple[Array, Array]:
+        matrix, linear = sums
+        entries: list[tuple[np.ndarray, Array]] = []  # of the matrix and of the linear coefficients: where, how much
+        shifts: list[tuple[np.ndarray, Array]] = []
+        for t in tied:
+            pot = potential(t.piece, leaves)
+            lam, h = (pot.precision[:, None, None], pot.linear[:, None]) if t.piece.width is None else pot[:2]
+            c = t.matrices(linear.dtype)
+            weighted = [lam * x if t.piece.width is None else lam @ x for x in c]
+            for (i, j), pair in t.pairs.items():
+                left, right = (pair.rows.take(_flat(x)) for x in (c[i], weighted[j]))
+                blocks = [jnp.einsum("bnd,bne->bde", x, y) for x, y in zip(left, right, strict=True)]
+                values = pair.rows.scatter(blocks).reshape(-1)
+                entries += [(at, values if len(keep) == values.size else values[keep]) for keep, at in pair.sums]
+            for link, x in zip(t.links, c, strict=True):
+                parts = zip(link.rows.take(_flat(x)), link.rows.take(h.reshape(-1)), strict=True)
+                values = link.rows.scatter([jnp.einsum("bnd,bn->bd", x, y) for x, y in parts])
+                shifts.append((link.dims.reshape(-1), values.reshape(-1)))
+        return _scatter(matrix, entries), _scatter(linear, shifts)
+
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        sums, moving = prepared
+        matrix, linear = self._add(sums, moving, leaves)
+        lanes, blocks, s, k, _ = self.layout
+        bounds, line = self.layout.slots, self.layout.line
+        diagonal, beside = (matrix[x:y].reshape(lanes, blocks, s, s) for x, y in ((0, bounds[0]), bounds[:2]))
+        across, corner = matrix[bounds[1] : bounds[2]], matrix[bounds[2] :]
+        args = (diagonal, beside[:, :-1], across.reshape(lanes, blocks, s, k), corner.reshape(lanes, k, k),
+                linear[:line].reshape(lanes, blocks, s), linear[line:].reshape(lanes, k))  # fmt: skip
+        found = _each_lane(banded_gaussian, args)
+        after = jnp.pad(found.after, ((0, 0), (0, 1), (0, 0), (0, 0)))
+        known = jnp.concatenate([found.covariance.reshape(-1), after.reshape(-1), jnp.zeros(1, linear.dtype)])
+        # Rows R L^-T of all dimensions, those of the border included: what they add to covariances is a product of two.
+        eye = jnp.broadcast_to(jnp.eye(k, dtype=linear.dtype), (lanes, k, k))
+        response = jnp.concatenate([-found.response.reshape(line, k), eye.reshape(lanes * k, k)])
+        if k:
+            split = jnp.split(response, [line])
+            split = [x.reshape(lanes, -1, k) for x in split]
+            white = [whiten_rows(found.chol, x) for x in split]
+            response = jnp.concatenate([x.reshape(-1, k) for x in white])
+        mean = jnp.concatenate([found.mean.reshape(-1), found.border.reshape(-1)])
+        functionals = {}
+        for t in self.tied:
+            if t.piece.functional in requested:
+                m, v = _moments(t, mean, known, response)
+                m, v = (m[:, 0], v[:, 0, 0]) if t.piece.width is None else (m, v)
+                functionals[t.piece.functional] = (t.piece.rows, m + offset(t.piece, leaves), v)
+        log_volume = jnp.sum(found.log_volume) - 0.5 * len(self.unused) * LOG_2PI
+        marginals, means = self._marginals(mean, known, response)
+        jitter = jnp.max(found.jitter)
+        return Solution(log_volume, jnp.all(found.proper), marginals, functionals, jitter=jitter, means=means)
+
+    def _marginals(self, mean: Array, known: Array, response: Array) -> tuple[dict[Plane, Any], dict[Plane, Any]]:
+        """The marginals of all variables and, once more, their means."""
+        out, means = {}, {}
+        for plane, positions in self.members.items():
+            dims = self.layout.start[plane][positions][:, None] + np.arange(_size(plane))
+            own = response[dims]
+            covariance = known[self.layout.known(dims[:, :, None], dims[:, None])] + jnp.einsum(
+                "nik,njk->nij", own, own
+            )
+            make = MvGaussian.from_mean_covariance if plane.event_shape else Gaussian.from_mean_variance
+            m, v = (mean[dims], covariance) if plane.event_shape else (mean[dims][:, 0], covariance[:, 0, 0])
+            out[plane], means[plane] = (positions, make(m, v)), (positions, m)
+        return out, means
+
+
+def _scatter(x: Array, parts: list[tuple[np.ndarray, Array]]) -> Array:
+    """Add all parts by one operation."""
+    if not parts:
+        return x
+    return x.at[np.concatenate([at for at, _ in parts])].add(jnp.concatenate([values for _, values in parts]))
+
+
+def _moments(t: _Tied, mean: Array, known: Array, response: Array) -> tuple[Array, Array]:
+    """Means (n, m) and covariances (n, m, m) of the functionals of a piece, without their offset."""
+    c = t.matrices(mean.dtype)
+    zero: Any = 0.0
+    centre, spread, through = zero, zero, zero
+    for link, x in zip(t.links, c, strict=True):
+        centre += _through(link.rows, x, mean[link.dims][..., None])[..., 0]
+        if response.shape[-1]:
+            through += _through(link.rows, x, response[link.dims])
+    for (i, j), pair in t.pairs.items():
+        part = jnp.einsum("nmd,nkd->nmk", _through(pair.rows, c[i], known[pair.covariance]), c[j])
+        spread += part if i == j else part + jnp.swapaxes(part, -1, -2)
+    if response.shape[-1]:
+        spread += jnp.einsum("nmk,nlk->nml", through, through)
+    return centre, spread
+
+
+def _through(rows: Rows, c: Float[Array, "n m d"], table: Float[Array, "count d e"]) -> Float[Array, "n m e"]:
+    """`c @ table[where]`, row by row, without a copy of the table for each."""
+    parts = zip(rows.blocks, rows.take(_flat(c)), strict=True)
+    found = [jnp.einsum("bnd,bde->bne", x, rows.vectors(table, block)) for block, x in parts]
+    return rows.put(found).reshape(*c.shape[:2], table.shape[-1])
+
+
+def _flat(x: Float[Array, "n m d"]) -> Float[Array, "nm d"]:
+    return x.reshape(-1, x.shape[-1])
+
+
+def _each_lane(function, arguments):
+    if arguments[0].shape[0] == 1:
+        return jax.tree.map(lambda x: x[None], function(*(x[0] for x in arguments)))
+    return jax.vmap(function)(*arguments)

@@ -1,0 +1,1 @@
+"""Files: programs and posteriors on disk."""

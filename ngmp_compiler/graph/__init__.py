@@ -1,0 +1,1 @@
+"""Graph: planes, index maps, edges and groups, the vocabulary of all passes."""

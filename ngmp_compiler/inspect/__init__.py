@@ -1,0 +1,1 @@
+"""Inspect: plans in words and as drawings."""

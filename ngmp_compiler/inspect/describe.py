@@ -1,0 +1,124 @@
+"""Describe a plan in words: groups, families, kernels, executors with their cost and reason, and warnings."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
+
+from ..emit.apart import selectors
+from ..passes.lower import FactorGroup, Functional, TableEdge
+from ..pipeline import Specialised
+from ..results.approximations import approximations
+from ..schedule.choose import Plan
+from ..value import Value
+from .draw import draw
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _edge(edge: Any) -> str:
+    if edge is None:
+        return "constant"
+    if isinstance(edge, Functional):
+        terms = " + ".join(
+            {"scale": "", "dot": "dot ", "matmul": "A@ "}[k.op] + f"{k.plane}[{k.index}]" for k in edge.links
+        )
+        return terms
+    if isinstance(edge, TableEdge):
+        return " x ".join(f"{side.plane}[{side.index}]" for side in edge.sides)
+    return f"{edge.plane}[{edge.index}]"
+
+
+class Description(Value):
+    """A lowered program: print `describe()`, or `draw()` the factor graph and its surrogate as SVG."""
+
+    def __init__(self, specialised: Specialised, name: str, why: str = ""):
+        self.specialised, self.name = specialised, name
+        self.why = why  # the precision is what it is
+        self.hinted = specialised.map.hinted()
+
+    @property
+    def plan(self) -> Plan:
+        return self.specialised.plan
+
+    def __repr__(self) -> str:
+        return self.describe()
+
+    def draw(self, path: str | Path | None = None) -> str:
+        """The SVG of the factor graph with its plates and of its surrogate, written to `path` if one is given."""
+        text = draw(self.plan, self.name)
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    def describe(self) -> str:
+        """The plan in words."""
+        plan = self.plan
+        lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})"]
+        lines += [f"  computed in {jnp.dtype(plan.dtype).name}, {self.why}"] if self.why else []
+        lines += ["", "variables"]
+        lines += _table([("name", "family", "shape")] + [
+            (name, str(plane), str(positions.shape)) for name, (plane, positions, _) in plan.collections.items()
+        ]) if plan.names else ["  none"]  # fmt: skip
+        lines += ["", "factors"]
+        lines += _table([("site", "count", "kernel", "interface", "family", "rule", "touches")] + [
+            row for group in plan.groups for row in self._group(group)
+        ])  # fmt: skip
+        lines += ["", "conjugate core"]
+        for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
+            others = getattr(executor, "others", ())
+            instead = f"; {', '.join(others)} would do too" if others else ""
+            lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep{instead}")
+        products = [p for p in plan.planes if p.family not in (Gaussian, MvGaussian, Categorical)]
+        for plane in products:
+            lines.append(f"  product: {plan.planes[plane]} {plane} variable(s), sums of messages")
+        lines += ["", "initialisation", *self._initialisation(), "", "solver", f"  {self._steps()}"]
+        warnings = self._warnings()
+        return "\n".join([*lines, "", "warnings", *warnings]) if warnings else "\n".join(lines)
+
+    def _group(self, group: FactorGroup) -> list[tuple[str, ...]]:
+        kernel, count = group.factor.label, str(group.n) + (" masked" if group.mask is not None else "")
+        if not group.edges:
+            return [(group.name, count, kernel, "-", "-", "constant", "-")]
+        rows = []
+        for j, edge in enumerate(group.edges):
+            rule = "constant" if edge is None else "conjugate" if group.conjugate else self._rule(group)
+            first = (group.name, count, kernel) if j == 0 else ("", "", "")
+            family = group.factor.families[j].__name__ if j < len(group.factor.families) else "-"
+            rows.append((*first, group.factor.interfaces[j], family, rule, _edge(edge)))
+        return rows
+
+    def _rule(self, group: FactorGroup) -> str:
+        return str(self.specialised.map.rules[group.name])
+
+    def _initialisation(self) -> list[str]:
+        rows = []
+        for key, hinted in self.hinted.items():
+            rows.append(f"  {key}: {'projected at the marginal the data suggest' if hinted else 'flat'}")
+        for selector in selectors(self.specialised.map):
+            how = "classes that the priors do not tell apart start at clusters of the outcomes (k-means, in order)"
+            rows.append(f"  {selector.name}: {how}")
+        return rows or ["  none needed: every factor is conjugate"]
+
+    def _steps(self) -> str:
+        if not self.specialised.map.projected:
+            approximate = any(e.approximate for e in self.plan.discrete)
+            return "one sweep, approximate: flooding iterates inside the core" if approximate else "exact in one sweep"
+        solver = self.specialised.solver
+        return f"at most {solver.max_sweeps} sweeps, to a relative residual of {solver.tol:g}"
+
+    def _warnings(self) -> list[str]:
+        plan, out = self.plan, []
+        if jnp.dtype(plan.dtype) == jnp.float32:
+            if any(e.name == "chain" and e.order.shape[1] > 1000 for e in plan.gaussian):  # type: ignore[attr-defined]
+                out.append("  float32 on a chain of over 1000 variables: expect 3 to 4 digits; prefer float64")
+            if any(p.family is Gamma for p in plan.planes):
+                out.append("  float32 with Gamma variables: projections lose digits at large shapes; prefer float64")
+            if any(e.name in ("dense", "banded") for e in plan.gaussian):
+                out.append("  float32 Cholesky factors: badly conditioned posteriors may turn improper")
+        return out + [f"  approximate: {text}" for text in approximations(self.specialised.map)]

@@ -1,0 +1,200 @@
+"""Options of a program, checked against the model they are given for."""
+
+import fnmatch
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import optax
+
+from ngmp_kernels import AbstractProjected
+from ngmp_kernels.families import Dirichlet
+
+from .emit.map import Map
+from .emit.rules import BP, EP, NCVMP, NGMP, VMP, StructuredVMP
+from .errors import ModelError, Problem, listed
+from .passes.factorise import separated
+from .passes.lower import FactorGroup, Functional, TableEdge
+from .solve.anderson import adaptive, anderson
+
+
+class Options(NamedTuple):
+    """What `ngmp.compile` was given."""
+
+    method: Any
+    rules: dict[str, Any]
+    families: dict[str, Any]
+    factorise: list[tuple[str, ...]]
+    schedule: list[tuple[str, ...]] | None
+    executors: dict[str, str]
+    carry: dict[str, str]
+    solver: optax.GradientTransformation | None  # None: the ladder
+    max_sweeps: int | None
+    tol: float | None
+    max_specialisations: int
+    rung: int = 0  # of the ladder
+
+    @property
+    def rungs(self) -> tuple[optax.GradientTransformation, ...]:
+        """What is tried, in order, as long as nothing has converged."""
+        if self.solver is not None:
+            return (self.solver,)
+        return _LADDER if self.max_sweeps is None else _LADDER[:1]
+
+    @property
+    def settles(self) -> bool:
+        """Whether unary factors are solved on their edges: the default solver does."""
+        return self.solver is None
+
+
+_LADDER = adaptive(), anderson(8, cautious=False), optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))
+MAX_SWEEPS = 500  # by default
+
+
+def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashable]:
+    """What sets a name apart from its like: the rule it is given, or that the options speak of it (or `names` do)."""
+    blocks = [name for block in options.schedule or [] for name in block]
+    spoken = {*names, *options.families, *options.executors, *options.carry, *options.carry.values(), *blocks}
+    spoken |= {name for cluster in options.factorise for name in cluster}
+    spoken |= {name.rpartition(".")[0] for name in blocks}  # "y.tau" is an interface of y
+    found: dict[str, Hashable] = {}
+
+    def apart(name: str) -> Hashable:
+        if name not in found:
+            found[name] = name if name in spoken else _rule_key(options, name)
+        return found[name]
+
+    return apart
+
+
+def _rule_key(options: Options, name: str) -> str | None:
+    """The entry of `rules=` for a site: its name, or the first pattern that fits it, such as `neuron*/out`."""
+    if name in options.rules:
+        return name
+    return next((key for key in options.rules if fnmatch.fnmatchcase(name, key)), None)
+
+
+def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGroup]) -> dict[str, Any]:
+    """The rule of every group; unknown names are refused."""
+    problems = []
+    sites = {name for g in groups for name in g.given.names}
+    used = {_rule_key(options, name) for name in sites}
+    for name in options.rules:
+        if name not in used:
+            problems.append(Problem(name, None, "rules= names no site", f"the sites are {listed(sites)}"))
+    for name, family in options.families.items():
+        if name not in names:
+            problems.append(Problem(name, None, "families= names no variable", f"there are {listed(names)}"))
+        elif family is not names[name][0].family:
+            own, other = names[name][0].family.__name__, getattr(family, "__name__", repr(family))
+            problems.append(Problem(name, None, f"families= asks for {other}", f"the site's family is {own}"))
+    chosen = {}
+    for group in groups:
+        key = _rule_key(options, group.given.names[0])
+        rule = options.method if key is None else options.rules[key]
+        if group.factor.deterministic:  # a delta has no expected logarithm
+            chosen[group.name] = rule if isinstance(rule, NGMP) else NGMP()
+            continue
+        if not rule.mean_field and separated(group, options.factorise, names):
+            if isinstance(rule, NGMP):  # with marginals in place of cavities, one NGMP projection is NCVMP
+                rule = NCVMP(rule.projection)
+            else:
+                what = f"factorise= puts its variables in different clusters, but its rule is {type(rule).__name__}"
+                problems.append(Problem(group.given.name, None, what, "NGMP(), VMP(), NCVMP() and PVMP() work here"))
+        chosen[group.name] = StructuredVMP() if _falls_back(rule, group.factor) else rule
+    if problems:
+        raise ModelError(problems)
+    return chosen
+
+
+def _falls_back(rule: Any, factor: Any) -> bool:
+    """Whether NGMP or EP has no projection of a factor's exact messages."""
+    if not isinstance(rule, (NGMP, EP)) or not isinstance(factor, AbstractProjected):
+        return False
+    # Toward a Dirichlet there is the tangent projection of a whole factor, no moments and no fractions of one.
+    whole = isinstance(rule, NGMP) and rule.power == 1
+    return not factor.has_projection() or (Dirichlet in factor.families and not whole)
+
+
+def check_repeats(groups: list[FactorGroup]) -> None:
+    """Refuse a factor with one variable behind two of its interfaces: their messages would not be independent."""
+    problems = []
+    for group in groups:
+        seen: dict[Any, np.ndarray] = {}
+        for j, edge in enumerate(group.edges if not group.conjugate else ()):
+            if edge is None or isinstance(edge, TableEdge):
+                continue
+            for end in edge.links if isinstance(edge, Functional) else (edge,):
+                for plane, other, positions in [(p, i, x) for (p, i), x in seen.items()]:
+                    if plane == end.plane and other != j and np.any(positions == end.index.positions):
+                        names = " and ".join(group.factor.interfaces[k] for k in (other, j))
+                        what = f"one variable stands behind two interfaces, {names}"
+                        works = "write the site as ngmp.factor of that variable alone"
+                        problems.append(Problem(group.given.name, None, what, works))
+                seen[end.plane, j] = end.index.positions
+    if problems:
+        raise ModelError(problems)
+
+
+def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:
+    """Refuse a rule that an interface cannot use."""
+    problems = []
+    for group in groups:
+        rule, factor = rules[group.name], group.factor
+        if group.conjugate or all(e is None for e in group.edges):
+            continue
+        what = f"{type(rule).__name__} on the non-conjugate {type(factor).__name__}"
+        if isinstance(rule, BP):
+            interfaces = ", ".join(factor.interfaces)
+            works = "NGMP(), EP(), NCVMP() and PVMP() work here"
+            problems.append(Problem(group.given.name, f"interfaces {interfaces}", what, works))
+        elif isinstance(rule, VMP):
+            for name, inside in zip(factor.interfaces, factor.in_family(), strict=True):  # type: ignore[attr-defined]
+                if not inside:
+                    works = "its expected logarithm is not in the family; NCVMP(), PVMP(), NGMP() and EP() project it"
+                    problems.append(Problem(group.given.name, f"interface {name}", what, works))
+    problems += _check_powers(rules, groups)
+    if problems:
+        raise ModelError(problems)
+
+
+def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Problem]:
+    """Names in `power=` that are interfaces of none of the factors a rule was given for."""
+    shared: dict[int, tuple[Any, list[FactorGroup]]] = {}
+    for group in groups:
+        if not group.conjugate:
+            shared.setdefault(id(rules[group.name]), (rules[group.name], []))[1].append(group)
+    problems = []
+    for rule, own in shared.values():
+        powers = getattr(rule, "power", 1.0)
+        known = sorted({name for g in own for name in g.factor.interfaces})
+        for name, _ in powers if isinstance(powers, tuple) else ():
+            if name not in known:
+                sites = ", ".join(dict.fromkeys(g.given.name for g in own))
+                given = f"power= names '{name}', which is no interface here"
+                problems.append(Problem(sites, None, given, f"the interfaces are {', '.join(known)}"))
+    return problems
+
+
+def choose_blocks(options: Options, map: Map) -> list[list[str]]:
+    """The leaves of every block of the schedule; those that no block names form a last one."""
+    keys = [g.key(j) for g in map.projected for j in range(len(g.edges))]
+    if options.schedule is None:
+        first = [g.key(j) for g in map.projected for j in g.factor.leading()]  # type: ignore[attr-defined]
+        rest = [k for k in keys if k not in first]
+        return [first, rest] if first and rest else [keys]
+    pairs = [(g, j) for g in map.projected for j in range(len(g.edges))]
+    # The groups of one site ("y" and "y#2", say) go by the name of the site.
+    known = {g.key(j): {g.key(j), g.given.name, f"{g.given.name}.{g.factor.interfaces[j]}"} for g, j in pairs}
+    blocks, left, problems = [], list(keys), []
+    for block in options.schedule:
+        found = [k for k in left if known[k] & set(block)]
+        for name in block:
+            if not any(name in names for names in known.values()):
+                works = f"projected interfaces are {keys}"
+                problems.append(Problem(name, None, "schedule= names no projected site or interface", works))
+        left = [k for k in left if k not in found]
+        blocks += [found] if found else []
+    if problems:
+        raise ModelError(problems)
+    return [*blocks, left] if left else blocks

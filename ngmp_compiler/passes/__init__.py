@@ -1,0 +1,1 @@
+"""Passes: functions from one value to the next."""

@@ -1,0 +1,289 @@
+"""Type and normalise: a kernel for every group, and the interfaces it stands on.
+
+`lower(rolled, options) -> list[FactorGroup]`. The kinds of a group's arguments pick a `Signature` of its
+distribution; the signature returns the factor (with its parameters) and one expression per interface: an affine
+functional for a Gaussian interface (the residual form of the design), positions in a plane for any other.
+Every group without a kernel is reported, in one error.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ngmp_kernels import AbstractConjugate, AbstractFactor
+from ngmp_kernels.families import Gaussian, MvGaussian
+
+from ..declare.expressions import _TAIL, Affine, Exp, Plane, Take, Variable, as_affine
+from ..errors import ModelError, Problem
+from ..graph.index import IndexMap, index_map
+from .roll import Group, Rolled
+
+
+class Link(NamedTuple):
+    """One variable of an affine functional: `op(coefficient, plane[index])`."""
+
+    plane: Plane
+    index: IndexMap
+    op: str
+    coefficient: Any  # (n|1), (n|1, D) or (n|1, m, D); None is one
+
+
+class Functional(NamedTuple):
+    """n affine functionals `r = sum_j coefficient_j x_j + offset`, scalars or vectors of length `width`."""
+
+    links: tuple[Link, ...]
+    offset: Any  # (n|1, *event)
+    n: int
+    width: int | None  # None: scalar
+
+
+class PlaneEdge(NamedTuple):
+    """n interfaces that are variables of a non-Gaussian plane."""
+
+    plane: Plane
+    index: IndexMap
+
+
+class TableEdge(NamedTuple):
+    """n joint interfaces over two or more categorical variables, the axes of a table.
+
+    As an interface it is one categorical variable, whose classes are the cells of the table in row-major order.
+    """
+
+    sides: tuple[PlaneEdge, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(side.plane.event_shape[0] for side in self.sides)
+
+
+class FactorGroup(NamedTuple):
+    """n factors of one kind, lowered. Interfaces without variables are constants (None in `edges`)."""
+
+    name: str
+    factor: AbstractFactor
+    edges: tuple[Functional | PlaneEdge | TableEdge | None, ...]
+    constants: tuple[Any, ...]  # the value of an interface without variables, else None
+    mask: Any
+    n: int
+    shape: tuple[int, ...]
+    observed: bool
+    given: Group  # kept for prediction
+
+    @property
+    def conjugate(self) -> bool:
+        return isinstance(self.factor, AbstractConjugate)
+
+    def key(self, j: int) -> str:
+        """The name of a leaf: site and interface."""
+        return f"{self.name}.{self.factor.interfaces[j]}"
+
+
+def kind(value: Any) -> str:
+    """The kind of an argument, in the vocabulary of `ngmp_kernels.Signature`."""
+    if isinstance(value, Variable):
+        return value.plane.family.kind
+    if isinstance(value, Affine):
+        return "mvgaussian" if value.event_shape else "gaussian"
+    if isinstance(value, Exp):
+        return "exp(mvgaussian)" if value.inner.event_shape else "exp(gaussian)"
+    if isinstance(value, Take):
+        return f"take({value.table[0].plane.family.kind})" if value.random else "take(categorical)"
+    return "constant"
+
+
+_WORDS = {
+    "constant": "a constant",
+    "gaussian": "a Gaussian variable (or an affine expression)",
+    "mvgaussian": "a Gaussian vector (an MvNormal variable, A @ x)",
+    "exp(gaussian)": "exp(z) of a Gaussian z",
+    "exp(mvgaussian)": "exp of a vector",
+    "take(categorical)": "take(table, z) of a Categorical z",
+    "take(dirichlet)": "take(p, z) of Dirichlet variables p and a Categorical z",
+}
+
+
+def _words(kind: str) -> str:
+    return _WORDS.get(kind, f"a {kind.capitalize()} variable")
+
+
+def _problems(group: Group, kinds: dict[str, str]) -> list[Problem]:
+    """Say which arguments are off, against the nearest signature of the distribution."""
+    name = group.distribution.label
+    every = group.distribution.signatures
+    signatures = [s for s in every if set(s.arguments) == set(kinds)]
+    if not signatures:
+        accepted = sorted({", ".join(k for k in s.arguments if k != "out") for s in every})
+        given = ", ".join(k for k in kinds if k != "out")
+        return [Problem(group.name, None, f"{name} was given {given}", f"it takes {' or '.join(accepted)}")]
+
+    def wrong(s: Any) -> list[str]:
+        return [k for k, accepted in s.arguments.items() if kinds[k] not in accepted]
+
+    nearest = min(signatures, key=lambda s: len(wrong(s)))
+    problems = []
+    for bad in wrong(nearest):
+        # What this argument may be, with the others as they are.
+        fit = [s for s in signatures if set(wrong(s)) <= {bad}] or [nearest]
+        works = list(dict.fromkeys(k for s in fit for k in sorted(s.arguments[bad])))
+        words = ["observed data" if (bad, k) == ("out", "constant") else _words(k) for k in works]
+        hint = f"it takes {', or '.join(words)}"
+        if kinds[bad] == "gaussian" and "exp(gaussian)" in works:
+            hint += f": did you mean {bad}=exp(...)?"
+        others = {k for s in every for k, accepted in s.arguments.items() if k not in kinds and kinds[bad] in accepted}
+        if others:
+            hint += f"; {_words(kinds[bad])} may be given as {' or '.join(f'{k}=' for k in sorted(others))}"
+        given = f"{name} has no kernel where {bad} is {_words(kinds[bad])}"
+        problems.append(Problem(group.name, f"interface {bad}", given, hint))
+    return problems
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    if isinstance(value, Affine):
+        links = tuple(t._replace(coefficient=_cast(t.coefficient, dtype)) for t in value.terms)
+        return Affine(links, _cast(value.offset, dtype), value.batch_shape, value.event_shape)
+    if isinstance(value, Take):
+        return value if value.random else Take(_cast(value.table, dtype), *value.indices)
+    if value is None or isinstance(value, Variable):
+        return value
+    if isinstance(value, (int, float, np.ndarray, np.generic)):
+        # A numpy constant stays one, so that it can be checked while compiling.
+        return np.asarray(value, dtype) if np.asarray(value).dtype != bool else np.asarray(value)
+    return value if value.dtype == bool else value.astype(dtype)
+
+
+def _argument(value: Any, dtype: Any) -> Any:
+    """What a signature's `lower` receives: links stripped, Gaussian variables as affine expressions."""
+    if isinstance(value, Exp):
+        return _cast(value.inner, dtype)
+    if isinstance(value, Variable) and value.plane.family in (Gaussian, MvGaussian):
+        return as_affine(value)
+    return _cast(value, dtype)
+
+
+def _rows(coefficient: Any, op: str) -> Any:
+    """A coefficient with its leading axis n or 1, which the sign of `out - mean` lacks."""
+    return coefficient if coefficient is None or np.ndim(coefficient) > _TAIL[op] else coefficient[None]
+
+
+_Part = tuple[Plane, np.ndarray, str, Any]  # plane, positions (n,), op, coefficient
+
+
+def _merge(terms: list[_Part], n: int, dtype: Any) -> list[_Part]:
+    """Add up the coefficients of a variable that a functional names twice, as in `x + x` or `w[0] + w[1]`.
+
+    Where only some of the n functionals do, the second term keeps its place there with a coefficient of zero.
+    """
+    out: list[_Part] = []
+    for plane, at, op, c in terms:
+        for i, (other, where, first_op, first) in enumerate(out):
+            same = at == where if other == plane else np.zeros(n, bool)
+            if not same.any():
+                continue
+            if op != first_op:  # a scaled vector and a matrix times it
+                first, c = (_explicit(*x, plane, dtype, "matmul") for x in ((first_op, first), (op, c)))
+                op = first_op = "matmul"
+            first, c = (_explicit(op, x, plane, dtype, op) for x in (first, c))
+            flags = same.reshape(-1, *(1,) * _TAIL[op])
+            out[i] = (other, where, first_op, jnp.where(flags, first + c, first) if not same.all() else first + c)
+            c = jnp.where(flags, 0, c)
+            if same.all():
+                break
+        else:
+            out.append((plane, at, op, c))
+    return out
+
+
+def _explicit(op: str, c: Any, plane: Plane, dtype: Any, wanted: str) -> Any:
+    """A coefficient as an array for the operation `wanted`."""
+    c = np.ones(1, dtype) if c is None else c
+    return c[:, None, None] * np.eye(plane.event_shape[0], dtype=dtype) if op == "scale" != wanted else c
+
+
+def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
+    if isinstance(expression, tuple):
+        return TableEdge(tuple(_edge(v, n, sizes, dtype) for v in expression))
+    if isinstance(expression, Variable):
+        if expression.plane.family in (Gaussian, MvGaussian):
+            return _edge(as_affine(expression), n, sizes, dtype)
+        return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
+    if isinstance(expression, Affine):
+        parts = [(v.plane, np.broadcast_to(v.index, (n,)), op, _cast(c, dtype)) for v, op, c in expression.terms]
+        terms = [(plane, at, op, _rows(c, op)) for plane, at, op, c in parts]
+        links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in _merge(terms, n, dtype))
+        event = expression.event_shape
+        offset = np.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
+        if offset.ndim == len(event):
+            offset = offset[None]
+        return Functional(links, offset, n, event[0] if event else None)
+    return None
+
+
+def _clean(value: Any, placeholder: Any, mask: Any) -> Any:
+    """Data (n|1, *event) with a valid value where they are masked or not finite.
+
+    Values that are not finite are reported by the checks, and the run is marked as invalid; but it must not spread NaN.
+    """
+    xp = np if isinstance(value, np.ndarray) else jnp  # what is known while compiling stays numpy
+    fill = np.asarray(placeholder, value.dtype)
+    if jnp.issubdtype(value.dtype, jnp.inexact):
+        value = xp.where(xp.isfinite(value), value, fill)
+    if mask is None:
+        return value
+    return jnp.where(mask.reshape(-1, *(1,) * (np.ndim(value) - 1)), value, fill)
+
+
+def _finite(value: Any) -> Any:
+    """An argument with one where a parameter, and zero where a coefficient or offset, is not finite; see `_clean`."""
+    if isinstance(value, Affine):
+        terms = tuple(t._replace(coefficient=_finite_or(t.coefficient, 0)) for t in value.terms)
+        return Affine(terms, _finite_or(value.offset, 0), value.batch_shape, value.event_shape)
+    if isinstance(value, Take):
+        return value if value.random else Take(_finite_or(value.table, 1), *value.indices)
+    return value if isinstance(value, Variable) else _finite_or(value, 1)
+
+
+def _finite_or(value: Any, fill: float) -> Any:
+    return None if value is None else _clean(value, fill, None)
+
+
+def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | list[Problem]:
+    """Pick the signature of one group and build its factor."""
+    kinds = {name: kind(value) for name, value in group.arguments.items()}
+    for signature in group.distribution.signatures:
+        if set(signature.arguments) == set(kinds) and all(kinds[k] in v for k, v in signature.arguments.items()):
+            break
+    else:
+        return _problems(group, kinds)
+    for name, value in group.arguments.items():
+        if jnp.issubdtype(getattr(value, "dtype", float), jnp.complexfloating):
+            what = "obs" if name == "out" else f"argument {name}"
+            return [Problem(group.name, what, f"it has the complex dtype {value.dtype}", "give real numbers")]
+    arguments = {k: _argument(value, dtype) for k, value in group.arguments.items()}
+    if group.observed:
+        out = arguments["out"].astype(dtype)  # a boolean outcome would widen to the default precision
+        arguments["out"] = _clean(out, group.distribution.placeholder, group.mask)
+    arguments = {k: _finite(value) for k, value in arguments.items()}
+    try:
+        factor, interfaces = signature.lower(**arguments)
+    except (TypeError, ValueError) as error:
+        return [Problem(group.name, None, str(error), "")]
+    edges = tuple(_edge(e, group.size, sizes, dtype) for e in interfaces)
+    constants = tuple(None if edge is not None else e for edge, e in zip(edges, interfaces, strict=True))
+    return FactorGroup(group.name, factor, edges, constants, group.mask, group.size, group.shape, group.observed, group)
+
+
+def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:
+    """Lower every group, or raise one error that lists each group without a kernel."""
+    lowered = [lower_group(g, rolled.planes, dtype) for g in rolled.groups]
+    problems = [problem for g in lowered if isinstance(g, list) for problem in g]
+    if problems:
+        raise ModelError(problems)
+    # A group of the same name (the first step of a loop, say) needs a name of its own for its leaves.
+    seen: dict[str, int] = {}
+    out = []
+    for g in (g for g in lowered if isinstance(g, FactorGroup)):
+        count = seen[g.name] = seen.get(g.name, 0) + 1
+        out.append(g if count == 1 else g._replace(name=f"{g.name}#{count}"))
+    return out

@@ -1,0 +1,120 @@
+"""The passes in order: from the inputs of a model to the map and solver of one specialisation of it."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import eval_jaxpr
+
+from .declare.inputs import Input, wrap
+from .declare.sample import trace
+from .emit.map import Map
+from .options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
+from .passes.condition import Carry, check_sources, replace_priors, unobserved
+from .passes.factorise import factorise
+from .passes.lower import FactorGroup, lower
+from .passes.roll import Rolled, roll
+from .precision import precision, widen_halves
+from .schedule.choose import Plan, schedule
+from .solve.solver import Solver
+from .validate import check_inputs
+from .value import Value
+
+_DYNAMIC = (float, complex, np.ndarray, np.generic, jax.Array, Input, jax.ShapeDtypeStruct)
+
+
+class Static(NamedTuple):
+    """What a program is specialised on besides shapes: the tree of its inputs and the values that are not arrays."""
+
+    tree: Any
+    static: tuple[Any, ...]
+    kinds: tuple[type, ...]  # of these values: 1 == True, and yet they are not the same
+
+
+class Front(Value):
+    """A model declared, rolled and typed."""
+
+    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any):
+        self.rolled, self.groups, self.dtype = rolled._replace(groups=[]), groups, dtype
+
+
+class Specialised(Value):
+    """All that one specialisation of a program consists of: plan, map and solver, with the arrays of its inputs."""
+
+    def __init__(self, solver: Solver):
+        self.solver = solver
+
+    @property
+    def map(self) -> Map:
+        return self.solver.map
+
+    @property
+    def plan(self) -> Plan:
+        return self.map.plan
+
+
+def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
+    """The inputs of a model, by name, as what is static and a list of what is traced."""
+    check_inputs(arguments, jax.tree.leaves(arguments))
+    leaves, tree = jax.tree.flatten(widen_halves(arguments))
+    static = tuple(None if isinstance(x, _DYNAMIC) else x for x in leaves)
+    return Static(tree, static, tuple(map(type, static))), [x for x in leaves if isinstance(x, _DYNAMIC)]
+
+
+def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:
+    """Declare, roll, type; variables that are `named` are not rolled together with others."""
+    dtype = precision(dynamic)
+    values = iter(dynamic)
+    leaves = [next(values) if s is None else s for s in static.static]
+    arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
+    graph = trace(model, _spread(inspect.signature(model), arguments))
+    rolled = roll(graph, set_apart(options, named))
+    check_sources(options.carry, rolled.names)
+    return Front(rolled, lower(rolled, dtype), dtype)
+
+
+def stage(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str]) -> Callable:
+    """`front`, run once, as a function of the traced inputs that runs no model: for inputs of these shapes."""
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype, weak_type=x.weak_type) for x in dynamic]
+    program, found = jax.make_jaxpr(lambda x: front(model, options, static, x, named), return_shape=True)(shapes)
+    tree = jax.tree.structure(found)
+
+    def typed(dynamic: list[Any]) -> Front:
+        found = eval_jaxpr(program.jaxpr, program.consts, *dynamic)
+        # Literals come as a kind of array of their own.
+        return jax.tree.unflatten(tree, [x if isinstance(x, jax.Array) else np.asarray(x) for x in found])
+
+    return typed
+
+
+def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Specialised:
+    """Factorise, schedule, emit; with `carry` in place of priors, and without data that are not to be seen."""
+    rolled, groups, dtype = typed.rolled, typed.groups, typed.dtype
+    groups = replace_priors(groups, carry, rolled.names, dtype)
+    groups = groups if seen else unobserved(groups)
+    check_repeats(groups)
+    rules = choose_rules(options, rolled.names, groups)
+    groups = factorise(groups, rules, options.factorise, rolled.names)
+    check_rules(rules, groups)
+    plan = schedule(rolled, groups, dtype, options.executors)
+    map = Map(plan, rules, options.settles)
+    tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
+    sweeps = MAX_SWEEPS if options.max_sweeps is None else options.max_sweeps
+    return Specialised(Solver(map, options.rungs[options.rung], sweeps, tol, choose_blocks(options, map)))
+
+
+def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Undo the nesting of **kwargs in bound arguments."""
+    out = {}
+    for name, value in arguments.items():
+        kind = signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            out.update(value)
+        elif kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise TypeError(f"model argument '{name}' must be usable by name; *args are not supported")
+        else:
+            out[name] = value
+    return out

@@ -1,0 +1,340 @@
+"""Programs: `ngmp.compile(model)` returns one. Like `jax.jit`, it specialises on the shapes of its inputs."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import optax
+from jax.core import Tracer
+
+from .emit.initial import Given
+from .emit.rules import NGMP
+from .errors import ConvergenceWarning, DataError, warn
+from .files.export import export
+from .inspect.describe import Description
+from .options import Options
+from .passes.checks import Failure, explain, failures
+from .passes.condition import Carry, as_sources, check_carry, next_carry, prior_marginals
+from .pipeline import Front, Specialised, Static, build, split, stage
+from .precision import reason
+from .results.infer import infer, posterior, settle
+from .results.posterior import Posterior, Prediction, not_converged
+from .results.predict import predict
+from .solve.implicit import flagged
+from .solve.solver import CONVERGED, INVALID, REASONS, RUNNING, STUCK, State
+from .specialise import Specialisations
+from .validate import bind, check_options, check_picklable
+
+
+class Program:
+    """A compiled model. Calling it runs inference to the fixed point; it is pure and composes with `jit` and `vmap`.
+
+    Arrays and floats among the inputs are traced; integers, booleans, strings and callables are static, and a new
+    value of one compiles anew, as does a new shape. Threads may share a program.
+    """
+
+    def __init__(self, model: Callable, options: Options):
+        self.model = model
+        self._options = options
+        self._signature = inspect.signature(model)
+        functools.update_wrapper(self, model, updated=())
+        self._compiled = Specialisations(options.max_specialisations)
+        self._next: Program | None = None  # the next rung of the ladder, once one is needed
+
+    def __deepcopy__(self, memo: dict) -> "Program":
+        """A program of its own, with nothing compiled yet; models and options do not change, so they are shared."""
+        del memo
+        return Program(self.model, self._options)
+
+    def __reduce__(self) -> tuple:
+        check_picklable(self.model, self._options._asdict())
+        return Program, (self.model, self._options)
+
+    def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Static, list[Any]]:
+        return split(bind(self.model, self._signature, args, kwargs))
+
+    def _jitted(self, function: Callable, static: Static, dynamic: list[Any], *fixed: Any) -> Callable:
+        """`function(static, *fixed, ...)` compiled for inputs of these shapes: a function of the rest."""
+        return self._compiled.find(function, (static, *fixed), dynamic)
+
+    def clear(self) -> None:
+        """Drop everything that was compiled, and its memory; the next call compiles anew."""
+        self._compiled.clear()
+
+    def _front(self, static: Static, dynamic: list[Any], named: Iterable[str]) -> Front:
+        """The model declared, rolled and typed; the model function runs once for inputs of these shapes and types."""
+        key = static, frozenset(named), tuple([(x.shape, x.dtype, x.weak_type) for x in dynamic])
+        make = functools.partial(stage, self.model, self._options, static, dynamic, key[1])
+        return self._compiled.stage(key, make)(dynamic)
+
+    def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Specialised:
+        """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
+        carry = carry or {}
+        others = (name for name in carry if name not in self._options.carry)
+        return build(self._front(static, dynamic, others), self._options, carry, seen)
+
+    # -- the compiled functions --------------------------------------------------------------------------------------
+
+    def _run_impl(
+        self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
+    ) -> Posterior:
+        return infer(self._build(static, dynamic, carry), init)
+
+    def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
+        compiled = self._build(static, dynamic)
+        return compiled.solver.init(compiled.map.initial(init))
+
+    def _step_impl(self, static: Static, dynamic: list[Any], state: State) -> State:
+        return self._build(static, dynamic).solver.sweep(state)
+
+    def _posterior_impl(self, static: Static, dynamic: list[Any], state: State) -> Posterior:
+        return posterior(self._build(static, dynamic), state)
+
+    def _predict_impl(self, static: Static, site: str, dynamic: list[Any], state: State) -> Prediction:
+        return predict(self._build(static, dynamic).map, site, state.leaves)
+
+    def _start_impl(self, static: Static, dynamic: list[Any]) -> Carry:
+        typed = self._front(static, dynamic, ())
+        return prior_marginals(self._options.carry, typed.groups, typed.rolled.names)
+
+    def _forecast_impl(
+        self, static: Static, site: str, dynamic: list[Any], carry: Carry
+    ) -> tuple[Prediction, jax.Array]:
+        solver = self._build(static, dynamic, carry, seen=False).solver
+        # Levels between the carried variables and the site may have messages of their own to agree on.
+        state = settle(solver, solver.map.initial())
+        status = solver.status(state)
+        return flagged(status == CONVERGED, predict(solver.map, site, state.leaves)), status
+
+    def _failures_impl(self, static: Static, dynamic: list[Any], carry: Carry | None) -> list[Failure]:
+        return failures(self._build(static, dynamic, carry).plan)
+
+    def _checked(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
+        """`post`, after an error if it is invalid and a warning if it has not converged; nothing if it is traced."""
+        # In numpy: `jnp.any` would dispatch a program of its own, which costs as much as a tiny model.
+        if isinstance(post.status, Tracer) or not (codes := np.asarray(post.status)).any():
+            return post
+        if (codes == INVALID).any():
+            # Rare: find out what is wrong with these values, also where derivatives are being taken.
+            values = jax.lax.stop_gradient(dynamic)
+            raise DataError(explain(self._jitted(self._failures_impl, static, dynamic)(values, carry)))
+        if not any(isinstance(x, Tracer) for x in dynamic):  # derivatives of such a run are NaN, which says it
+            warn(not_converged(getattr(self.model, "__name__", "model"), post), ConvergenceWarning)
+        return post
+
+    def _climb(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
+        """`post`, or what the next rungs of the ladder make of it where it has not converged; not if it is traced."""
+        next_rung = self._options.rung + 1
+        if next_rung == len(self._options.rungs) or any(isinstance(x, Tracer) for x in (post.status, *dynamic)):
+            return post
+        if not np.isin(np.asarray(post.status), (RUNNING, STUCK)).all():
+            return post
+        if self._next is None:
+            self._next = Program(self.model, self._options._replace(rung=next_rung))
+        again = self._next._jitted(self._next._run_impl, static, dynamic)(dynamic, carry, post.state)
+        again = self._next._climb(static, dynamic, again, carry)
+        if not again.converged and not again.residual < post.residual:
+            return post
+        # The state goes on with this program's own solver.
+        kept = post.state.memory, post.sweeps + again.sweeps, post.state.sweeps + again.sweeps, again.state.rung + 1
+        return eqx.tree_at(lambda p: (p.state.memory, p.sweeps, p.state.sweeps, p.state.rung), again, kept)
+
+    # -- what the user calls ----------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, init: State | Given | None = None, **kwargs: Any) -> Posterior:
+        """Run to the fixed point.
+
+        Args:
+            args, kwargs: inputs of the model function.
+            init: where to start from instead of the automatic initialisation: a `State` (`post.state`), or marginals
+                by name or pattern, `{"m": Gaussian.from_mean_variance(...), "neuron*/x": ...}`, of the shape of the
+                variable or one for all of it.
+        """
+        static, dynamic = self._split(args, kwargs)
+        post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
+        return self._checked(static, dynamic, self._climb(static, dynamic, post))
+
+    def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
+        """The state a run starts from; with `init`, at marginals by name, as in a call."""
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._init_impl, static, dynamic)(dynamic, init)
+
+    def step(self, state: State, *args: Any, **kwargs: Any) -> State:
+        """One sweep: evaluate the map at the pending proposal and prepare the next. Pure."""
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._step_impl, static, dynamic)(dynamic, state)
+
+    def posterior(self, state: State, *args: Any, **kwargs: Any) -> Posterior:
+        """The posterior at a state."""
+        static, dynamic = self._split(args, kwargs)
+        return self._checked(static, dynamic, self._jitted(self._posterior_impl, static, dynamic)(dynamic, state))
+
+    def predict(self, given: Posterior | Carry, site: str, *args: Any, **kwargs: Any) -> Prediction:
+        """Predictive distribution of an observed site.
+
+        Args:
+            given: a posterior, together with the inputs it was computed from: predicts the elements of the site, also
+                the masked ones. Or marginals by name, such as `{"v": post["v"], "w": post["w"]}` or the carry of a
+                filter, together with any other inputs: the marginals take the place of priors, and the data of the
+                inputs are not learned from, only scored.
+            site: its name.
+        """
+        static, dynamic = self._split(args, kwargs)
+        if isinstance(given, Posterior):
+            if not isinstance(given.status, Tracer) and np.asarray(given.status).any():
+                warn(f"prediction of '{site}' from a posterior that has not converged", ConvergenceWarning)
+            return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
+        if not isinstance(given, dict):
+            works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"
+            raise TypeError(f"predict was given a {type(given).__name__}; {works}")
+        prediction, status = self._jitted(self._forecast_impl, static, dynamic, site)(dynamic, given)
+        if not isinstance(status, Tracer) and np.asarray(status) != CONVERGED:
+            warn(f"prediction of '{site}': {REASONS[int(status)]}", ConvergenceWarning)
+        return prediction
+
+    def start(self, *args: Any, **kwargs: Any) -> Carry:
+        """The first carry of a filter: the declared priors of the variables that `carry=` names."""
+        self._needs_carry()
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._start_impl, static, dynamic)(dynamic)
+
+    def update(self, carry: Carry, batch: dict[str, Any]) -> tuple[Carry, Posterior]:
+        """One step of a filter: run on a batch with the marginals of `carry` as priors. Pure.
+
+        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches.
+
+        Args:
+            carry: marginals by name, from `start` or the update before.
+            batch: inputs of the model function by name.
+
+        Returns:
+            The next carry and the posterior of the batch.
+        """
+        self._needs_carry()
+        static, dynamic = self._split((), batch)
+        check_carry(self._options.carry, carry)
+        post = self._climb(static, dynamic, self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None), carry)
+        self._checked(static, dynamic, post, carry)
+        return next_carry(self._options.carry, post.marginals), post
+
+    @property
+    def carried(self) -> dict[str, str]:
+        """What `carry=` named: the variable whose marginal becomes the next prior of each name."""
+        return dict(self._options.carry)
+
+    def _needs_carry(self) -> None:
+        if not self._options.carry:
+            raise ValueError("this program carries nothing: say what with ngmp.compile(..., carry=('v', 'w'))")
+
+    def like(self, kind: str, *args: Any, **kwargs: Any) -> Any:
+        """The shapes of a result, `"Posterior"`, `"State"` or `"dict"` (a carry), for inputs of these shapes."""
+        static, dynamic = self._split(args, kwargs)
+        make = {
+            "Posterior": lambda x: self._run_impl(static, x, None, None),
+            "State": lambda x: self._init_impl(static, x, None),
+            "dict": lambda x: self._start_impl(static, x),
+        }
+        return jax.eval_shape(make[kind], dynamic)
+
+    def export(self, path: str | Path, *args: Any, platforms: tuple[str, ...] | None = None, **kwargs: Any) -> None:
+        """Write the program, compiled for these inputs, to a file that runs without the source of the model.
+
+        `ngmp.load_exported(path)` gives back a function of the inputs that are traced (arrays and floats), of exactly
+        these shapes; all others are fixed at what is given here.
+
+        Args:
+            path: the file.
+            args, kwargs: inputs of the model, arrays or `jax.ShapeDtypeStruct`.
+            platforms: such as `("cpu", "cuda")`; by default the one this process runs on.
+        """
+        bound = bind(self.model, self._signature, args, kwargs)
+        traced, fixed = {}, {}
+        for name, value in bound.items():
+            rest, arrays = split({name: value})
+            if arrays and len(arrays) < len(rest.static):
+                works = "give what is traced and what is static as inputs of their own"
+                raise TypeError(f"input '{name}' holds arrays and other values; to export, {works}")
+            (traced if arrays else fixed)[name] = value
+
+        def run(inputs: dict[str, Any]) -> Posterior:
+            static, dynamic = split({name: {**fixed, **inputs}[name] for name in bound})
+            return self._run_impl(static, dynamic, None, None)
+
+        export(run, path, traced, fixed, platforms)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Description:
+        """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""
+        static, dynamic = self._split(args, kwargs)
+        name = getattr(self.model, "__name__", "model")
+        why = reason(bind(self.model, self._signature, args, kwargs))
+        return jax.eval_shape(lambda x: Description(self._build(static, x), name, why), dynamic)
+
+    def specialise(self, *args: Any, **kwargs: Any) -> Specialised:
+        """The plan, map and solver for these inputs, as one value: a pytree of arrays with static structure.
+
+        It can be printed, compared, and passed to jitted functions, `jax.jit(lambda s: s.map.energy(leaves))(found)`.
+        """
+        static, dynamic = self._split(args, kwargs)
+        return self._jitted(self._build, static, dynamic)(dynamic)
+
+
+def compile(
+    model: Callable,
+    *,
+    method: Any = None,
+    rules: dict[str, Any] | None = None,
+    families: dict[str, Any] | None = None,
+    factorise: list[str | tuple[Any, ...]] | None = None,
+    schedule: list[str | tuple[str, ...]] | None = None,
+    executors: dict[str, str] | None = None,
+    carry: Any = None,
+    solver: optax.GradientTransformation | None = None,
+    max_sweeps: int | None = None,
+    tol: float | None = None,
+    max_specialisations: int = 128,
+) -> Program:
+    """Compile a model function to a program.
+
+    Args:
+        model: declares the model with `ngmp.sample`, `ngmp.scan`, `ngmp.factor`.
+        method: the message rule of every interface without a conjugate kernel; `NGMP()` by default.
+        rules: rules by site name, where they differ from `method`.
+        families: families by variable name, asserted against the model.
+        factorise: clusters that are independent of each other: `[("x", "tau")]` is q(x) q(tau), and a nested tuple
+            keeps several names joint, `[(("z0", "z"), "tau")]`. A factor between clusters sends mean-field messages
+            (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
+        schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
+            newest marginals; by default all at once.
+        executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
+            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding";
+            for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
+        carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
+            dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
+        solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`; an eager
+            call that has not converged in `max_sweeps` sweeps then goes on with `ngmp.anderson()`, and if that fails
+            with small steps; `post.reason` says so. Under `jit` there is the first only.
+        max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
+        tol: how far, in its standard deviations, an undamped sweep may still move a marginal of a run that has
+            converged (see `solve.solver`); by default 1e-8 in float64, 1e-4 in float32.
+        max_specialisations: how many compiled functions to keep, for inputs of as many shapes; the least recently used
+            go first. `program.clear()` drops all.
+
+    Returns:
+        A `Program`.
+    """
+    if not callable(model):
+        raise TypeError(f"compile needs a model function, not {type(model).__name__}")
+    check_options(method, rules or {}, families or {}, solver, max_sweeps, tol, max_specialisations)
+    entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
+    clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
+    blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
+    options = Options(
+        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
+        as_sources(carry), solver, None if max_sweeps is None else int(max_sweeps), tol, int(max_specialisations),
+    )  # fmt: skip
+    return Program(model, options)

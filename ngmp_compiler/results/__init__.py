@@ -1,0 +1,1 @@
+"""Results: posteriors, predictions, restarts, streams."""

@@ -1,0 +1,138 @@
+r"""Restarts: one model from many random starts at once, for graphs whose fixed points depend on where they start.
+
+A start pulls every variable $z_i$ away from its initial marginal $q_i$ by a random conjugate message, shared out among
+the leaves that touch it:
+
+- Gaussian, scalar or vector: the linear coefficient $\Lambda_i (\hat z_i - m_i)$ of a draw $\hat z_i \sim q_i$, to
+  which it moves the mean;
+- Dirichlet: a draw $\hat p_i \sim q_i$ times the total concentration, that is the prior once more, as counts;
+- Bernoulli, Categorical: standard normal logits.
+
+Other families are left where they are: they follow the ones they are tied to.
+"""
+
+import operator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from ngmp_kernels.families import AbstractFamily, Bernoulli, Categorical, Dirichlet, Gaussian, MvGaussian
+
+from ..declare.expressions import Plane
+from ..emit.core import Leaves, expand, masked
+from ..emit.map import Map
+from ..emit.rules import select
+from ..graph.index import IndexMap
+from ..passes.lower import FactorGroup, Functional, PlaneEdge
+from ..pipeline import Static
+from ..program import Program
+from .infer import infer
+from .posterior import Posterior
+
+
+class Restarts(NamedTuple):
+    """The best of several runs, and what each of them ended with: equal free energies are (almost surely) one fixed
+    point, and the least is the one to trust."""
+
+    best: Posterior
+    free_energies: Float[Array, " starts"]
+    converged: Bool[Array, " starts"]
+
+
+def restarts(program: Program, key: PRNGKeyArray, starts: int, /, *, spread: float = 1.0, **inputs: Any) -> Restarts:
+    """Run a program from many random starts, all at once; see the module docstring.
+
+    Args:
+        program: a compiled model.
+        key: a jax random key.
+        starts: how many; the first is the program's own start, so the best is never worse than `program(**inputs)`.
+        spread: the size of the random messages, relative to those.
+        inputs: of the model function.
+
+    Returns:
+        A `Restarts`: the run of least free energy among the ones that converged (among all, if none did).
+    """
+    try:
+        starts = operator.index(starts)
+    except TypeError:
+        raise TypeError(f"starts={starts!r} is no integer: give how many runs to make, e.g. 8") from None
+    if starts < 1:
+        raise ValueError(f"starts={starts}: there must be at least one run")
+    static, dynamic = program._split((), inputs)
+    found = program._jitted(_run, static, dynamic, program, starts)(dynamic, key, spread)
+    best = program._checked(static, dynamic, program._climb(static, dynamic, found.best))
+    return Restarts(best, found.free_energies, found.converged)
+
+
+def _run(static: Static, program: Program, starts: int, dynamic: list[Any], key: PRNGKeyArray, spread: Any) -> Restarts:
+    specialised = program._build(static, dynamic)
+    spreads = jnp.where(jnp.arange(starts) == 0, 0.0, spread).astype(specialised.plan.dtype)
+
+    def one(key: PRNGKeyArray, spread: Array) -> Posterior:
+        return infer(specialised, specialised.solver.init(random_leaves(specialised.map, key, spread)))
+
+    posts = jax.vmap(one)(jax.random.split(key, starts), spreads)
+    energy = posts.free_energy
+    usable = jnp.isfinite(energy) & (posts.converged | ~jnp.any(posts.converged))
+    best = jnp.argmin(jnp.where(usable, energy, jnp.inf))
+    # A posterior has static parts, which are the same in all runs.
+    picked = jax.tree.map(lambda x: x[best], posts)
+    return Restarts(picked, energy, posts.converged)
+
+
+def random_leaves(map: Map, key: PRNGKeyArray, spread: Float[Array, ""]) -> Leaves:
+    """The initial leaves of a map, each with its share of the pull on the variable that it touches."""
+    leaves = map.initial()
+    marginals = map.core.run(leaves).planes
+    touched = _touched(map)
+    pulls = {}
+    for plane in sorted(touched, key=str):
+        key, own = jax.random.split(key)
+        q = marginals[plane]
+        pull = _pull(q, own, spread)
+        if pull is not None:
+            flat = jax.tree.map(jnp.zeros_like, pull)
+            pulls[plane] = select(q.is_proper(), pull, flat)
+    counts = {plane: np.zeros(map.plan.planes[plane]) for plane in pulls}
+    for plane, places in touched.items():
+        for _, _, index, _ in places if plane in pulls else ():
+            np.add.at(counts[plane], index.positions, 1.0)
+    for plane, pull in pulls.items():
+        for group, j, index, coefficient in touched[plane]:
+            share = 1 / (jnp.asarray(counts[plane][index.positions], map.plan.dtype) * coefficient)
+            part = jax.tree.map(lambda x, g=group, i=index, s=share: masked(g, i.take(x) * expand(s, x)), pull)
+            leaves[group.key(j)] += part
+    return leaves
+
+
+def _touched(map: Map) -> dict[Plane, list[tuple[FactorGroup, int, IndexMap, Any]]]:
+    """The interfaces that stand on single variables, by plane, and the coefficients of the variables in them."""
+    found: dict[Plane, list[tuple[FactorGroup, int, IndexMap, Any]]] = {}
+    for group in map.projected:
+        for j, edge in enumerate(group.edges):
+            if isinstance(edge, PlaneEdge):
+                found.setdefault(edge.plane, []).append((group, j, edge.index, 1.0))
+            elif isinstance(edge, Functional) and len(edge.links) == 1 and edge.links[0].op == "scale":
+                (link,) = edge.links
+                coefficient = 1.0 if link.coefficient is None else link.coefficient
+                found.setdefault(link.plane, []).append((group, j, link.index, coefficient))
+    return found
+
+
+def _pull(q: AbstractFamily, key: PRNGKeyArray, spread: Float[Array, ""]) -> AbstractFamily | None:
+    """The random message on the variables of a plane; None where there is none for the family."""
+    if isinstance(q, Gaussian):
+        noise = spread * jnp.sqrt(jnp.abs(q.precision)) * jax.random.normal(key, q.batch_shape, q.dtype)
+        return Gaussian(noise, jnp.zeros_like(noise))
+    if isinstance(q, MvGaussian):
+        noise = spread * jnp.einsum("nij,nj->ni", -2 * q.eta2, q.sample(key) - q.mean)
+        return MvGaussian(noise, jnp.zeros_like(q.eta2))
+    if isinstance(q, Dirichlet):
+        total = jnp.sum(q.concentration, -1, keepdims=True)
+        return Dirichlet(spread * total * q.sample(key))
+    if isinstance(q, (Bernoulli, Categorical)):
+        return type(q)(spread * jax.random.normal(key, q.eta1.shape, q.dtype))
+    return None

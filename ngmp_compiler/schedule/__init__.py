@@ -1,0 +1,1 @@
+"""Schedule: an executor for every connected part of the conjugate core."""

@@ -1,0 +1,1 @@
+"""Solve: the guarded iteration, its steps, and derivatives of its fixed point."""

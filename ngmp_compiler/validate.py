@@ -1,0 +1,89 @@
+"""Checks of what `ngmp.compile` and a program are called with, before any model runs."""
+
+import inspect
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.quadrature import projection
+
+from .emit.rules import RULES, AbstractRule
+from .errors import ModelError, Problem
+from .precision import input_name
+
+
+def bind(model: Callable, signature: inspect.Signature, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The inputs of a model by name, defaults filled in; TypeError, naming the model's inputs, if they do not fit."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(model, "__name__", "model")
+        raise TypeError(f"{error}; the model is {name}{signature}") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
+    """Refuse inputs that can be neither traced nor compared: arrays of strings or objects, unhashable values."""
+    for number, x in enumerate(leaves):
+        if isinstance(x, np.ndarray):
+            if x.dtype.kind not in "OSUMm":
+                continue
+            given, works = f"an array of dtype {x.dtype}", "give numbers or booleans"
+        elif x.__hash__ is None and not hasattr(x, "shape"):  # jax arrays are not hashable, and need not be
+            given, works = f"a {type(x).__name__}", "give arrays, numbers, or hashable values (which are static)"
+        else:
+            continue
+        name = input_name(jax.tree_util.tree_leaves_with_path(arguments)[number][0])
+        raise TypeError(f"input '{name}' is {given}; {works}")
+
+
+def check_options(
+    method: Any, rules: dict[str, Any], families: dict[str, Any], solver: Any, max_sweeps: Any, tol: Any, most: Any
+) -> None:
+    """Refuse options of the wrong kind; names of sites are checked later, against the model."""
+    if solver is not None and not (hasattr(solver, "init") and hasattr(solver, "update")):
+        example = "ngmp.adaptive() or optax.sgd(0.5)"
+        raise TypeError(f"solver={solver!r} is not an optax transformation; give e.g. {example}")
+    for name, count in (("max_sweeps", 1 if max_sweeps is None else max_sweeps), ("max_specialisations", most)):
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise ValueError(f"{name} must be an integer of at least 1, not {count!r}")
+    if tol is not None and not tol > 0:
+        raise ValueError(f"tol must be positive, not {tol!r}")
+    problems = []
+    for where, rule in [("method=", method), *((f"rules= of site '{k}'", r) for k, r in rules.items())]:
+        if rule is None:
+            continue
+        if not isinstance(rule, AbstractRule):
+            choices = ", ".join(f"{r.__name__}()" for r in RULES)
+            problems.append(Problem(None, None, f"{where} is {rule!r}, not a message rule", f"choose from {choices}"))
+        elif not isinstance(getattr(rule, "projection", _QUADRATURE), projection.AbstractRule):
+            choices = "Quadrature(), GaussHermite(n), LogTrapezoid(n), Unscented() or Delta()"
+            given = f"{where} has projection={rule.projection!r}, not a quadrature rule"  # type: ignore[attr-defined]
+            problems.append(Problem(None, None, given, f"choose from {choices}"))
+    for name, family in families.items():
+        if not (isinstance(family, type) and issubclass(family, AbstractFamily)):
+            given = f"families= of '{name}' is {family!r}, not a family"
+            problems.append(Problem(None, None, given, "choose from ngmp.families, e.g. ngmp.families.Gaussian"))
+    if problems:
+        raise ModelError(problems)
+
+
+def check_picklable(model: Callable, options: dict[str, Any]) -> None:
+    """Refuse to pickle a program that could not be read again, saying what of it stands in the way."""
+    top = "define the model function at the top level of a module that can be imported"
+    others = ((f"{k}=", value, f"compile it again, with {k}=, where it is needed") for k, value in options.items())
+    for what, part, works in (("its model", model, top), *others):
+        try:
+            pickle.dumps(part)
+        except Exception as error:
+            name = getattr(model, "__name__", "model")
+            text = f"program '{name}' cannot be pickled because of {what} ({error}); {works}"
+            raise pickle.PicklingError(text) from error
+
+
+_QUADRATURE = projection.Quadrature()
