@@ -188,9 +188,7 @@ def stream(count: int, eager: int) -> list[list]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="a part of it, in less than a minute; nothing is kept"
-    )
+    parser.add_argument("--quick", action="store_true", help="a part of it, in less than a minute; nothing is kept")
     parser.add_argument("--only", choices=["threads", "shapes", "stream"], help="one of the three")
     given = parser.parse_args()
     quick = given.quick

@@ -6,7 +6,7 @@ function and differentiated, and no pass need run again for any of it.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -88,7 +88,10 @@ def _fields(structure: Structure, leaves: Any) -> Any:
     return _unwrapped(fields)
 
 
-def register(cls: type) -> type:
+_Class = TypeVar("_Class", bound=type)
+
+
+def register(cls: _Class) -> _Class:
     """Class decorator: instances are pytrees, as described above, of what is in their dictionary or slots."""
     slots = vars(cls).get("__slots__")
     names = None if slots is None else tuple(name for name in slots if name != "_structure")

@@ -248,9 +248,7 @@ def integrate_message(factor: AbstractProjected, j: int, cavities: Cavities, rul
     return jax.nn.logsumexp(log_weights + factor.log_message(j, cavities)(z), axis=0)
 
 
-def nested_quadrature(
-    factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule, power: float = 1.0
-) -> LogMessage:
+def nested_quadrature(factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule, power: float = 1.0) -> LogMessage:
     """`l_j(z_j) = log Σ_k Π_i w_{i,k_i} f(z_j, z_{k})^p` on the product of the nodes of the other cavities.
 
     Cost Q^d for `d` interfaces, so it is meant for at most three.

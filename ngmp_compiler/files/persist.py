@@ -1,6 +1,6 @@
 """Results in files: posteriors, solver states and carries, saved and loaded.
 
-A file is an archive (see `files.archive`) of a header (format version, kind, topology, the path, shape and dtype of every
+A file is an archive (`files.archive`) of a header (format version, kind, topology, the path, shape and dtype of every
 array) and the bytes of each array, little-endian, in the order of C; no code is stored, and none is run by loading.
 Loading needs a value of the same structure, or the program and inputs that make one, and refuses a file of another
 version, structure or topology, or a damaged one.

@@ -66,9 +66,7 @@ def _runs(size: int, low: np.ndarray) -> Components:
     return Components(label, int(label[-1]) + 1, np.stack([low, low + 1], 1), np.ones(len(low), int), degree)
 
 
-def private_nodes(
-    nodes: Nodes, functionals: list[Any], touched: list[np.ndarray], anchored: np.ndarray
-) -> np.ndarray:
+def private_nodes(nodes: Nodes, functionals: list[Any], touched: list[np.ndarray], anchored: np.ndarray) -> np.ndarray:
     """Scalars that one functional of three or more variables ties to others, and no other functional does.
 
     They must be `anchored` and stand in the same places of all its rows, each in one; then they can be integrated out

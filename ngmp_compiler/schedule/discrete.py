@@ -1,7 +1,7 @@
 """Schedule of the categorical variables: an executor for every part of them that tables tie together.
 
 The rule, in order: a variable that no table touches is solved alone; a path of variables with as many classes each is a
-chain; what pairwise tables tie without loops is a tree; what repeats over time (coupled chains, see `schedule.slices`) is a
+chain; what pairwise tables tie without loops is a tree; what repeats over time (coupled chains, `slices`) is a
 scan over slices if a step needs at most `SLICE_CELLS` cells; a part of at most `ELIMINATION_VARIABLES` variables whose
 elimination, in min-fill order, needs at most `ELIMINATION_CELLS` cells is summed out exactly; anything else is left to
 flooding, which is approximate. `executors={"z": "flooding"}` overrides the rule for the part that z is in.

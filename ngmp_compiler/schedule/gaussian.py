@@ -3,7 +3,7 @@
 The rule, in order: scalars that only one functional of three or more variables ties to others are integrated out of it
 (sums); variables coupled to nothing are solved alone; a path of equal variables tied once each is a chain; a hub with
 scalars tied once each is a star; other scalars without cycles are a tree; anything else is solved jointly, as one dense
-matrix or along a band, whichever costs less (see `schedule.bands`). Parts of equal shape share one executor; where parts are
+matrix or along a band, whichever costs less (`bands`). Parts of equal shape share one executor; where parts are
 many and differ (`FEW`), as in ragged collections, chains of scalars become trees, those of vectors joint, in lanes.
 `executors={"x": "banded"}` overrides the rule for the parts that x is in.
 """

@@ -180,7 +180,7 @@ def test_masked_data_are_marked() -> None:
 
 
 def test_scoped_and_odd_names() -> None:
-    odd = "a<b> & \"c\"'\N{GREEK SMALL LETTER SIGMA}"
+    odd = 'a<b> & "c"\'\N{GREEK SMALL LETTER SIGMA}'
 
     def model(y):
         with ngmp.scope("left/eye"):

@@ -171,7 +171,6 @@ class GenericDensity(Distribution):
         factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
         return Lowered(factor, variables)
 
-
     def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> Any:
         """The log-density, after it was called on abstract scalars, so that its mistakes are reported with the site."""
         dtypes = [jnp.result_type(int if k.__name__ == "Categorical" else float) for k in kinds]

@@ -1,6 +1,6 @@
 r"""Coupled chains of categorical variables: one scan over the joint state of each time, rolled whatever their length.
 
-The network is a head, S steps of one shape, and a tail (see `schedule.slices`). With $w_k$ the variables that step k hands on,
+The network is a head, S steps of one shape, and a tail (`schedule.slices`). With $w_k$ what step k hands on,
 
 $$ \alpha_k(w_k) = \log\sum e^{\alpha_{k-1}(w_{k-1}) + t_k}, \qquad
    \beta_{k-1}(w_{k-1}) = \log\sum e^{t_k + \beta_k(w_k)}, $$

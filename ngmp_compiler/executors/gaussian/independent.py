@@ -83,7 +83,7 @@ class IndependentScalars(GaussianExecutor):
 
 
 class IndependentVectors(GaussianExecutor):
-    """Vectors seen through linear functionals, solved in weight or in function space (see `executors.gaussian.vectors`)."""
+    """Vectors seen through linear functionals, solved in weight or in function space (see `vectors`)."""
 
     name = "star"
 
