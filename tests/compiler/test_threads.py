@@ -15,7 +15,7 @@ from ngmp_compiler import Gamma, Normal, Poisson, exp
 from ngmp_compiler import specialise as _specialise
 from ngmp_compiler.declare.sample import trace
 
-THREADS, MODELS, PROGRAMS = 8, 20, 8
+THREADS, MODELS, PROGRAMS = 8, 20, 20
 
 
 def model(number, pause=False):
@@ -99,7 +99,7 @@ def normal(y, rate=1.0):
 
 
 def test_different_programs_compile_and_run_at_once():
-    """Eight programs, each compiled and called by several of 8 threads, against their closed forms."""
+    """Twenty programs, each compiled and called by several of 8 threads, against their closed forms."""
     data = [np.random.default_rng(i).poisson(3.0, 3 + i % 4).astype(float) for i in range(PROGRAMS)]
     programs = [ngmp.compile(normal if i % 2 else gamma_poisson) for i in range(PROGRAMS)]
 
