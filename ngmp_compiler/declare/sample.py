@@ -170,7 +170,7 @@ def _explain(error: Exception) -> Problem:
     if isinstance(error, _TRACED):
         works = "structure may depend on shapes and static arguments only; use mask=, or pass the value as an int"
         return Problem(None, None, f"the structure depends on the value of a traced input: {text}", works)
-    if isinstance(error, TypeError) and ("_expressions." in text or "does not support ufuncs" in text):
+    if isinstance(error, TypeError) and ("ngmp_compiler.declare." in text or "does not support ufuncs" in text):
         works = "use ngmp.exp, dot, take, A @ x, sums, and products with constants; ngmp.factor for anything else"
         return Problem(None, None, "a numpy or jax function was applied to a random variable", works)
     return Problem(None, None, f"{type(error).__name__}: {error}", "")
