@@ -210,7 +210,7 @@ def lower_product(out: Any, mean: Any, left: Any, right: Any, precision: Any) ->
 
 
 def _case(key: Any, dtype: Any) -> Case:
-    # The smallest use, with data and a constant precision; the others are in tests/kernels/test_product.py.
+    # The smallest use, with data and a constant precision; the others are in tests/kernels/factors/test_product.py.
     k1, k2, k3 = jax.random.split(key, 3)
     q = (some_gaussian(k1, dtype, 0.3), some_gaussian(k2, dtype, 0.3))
     out, precision = uniform(k3, dtype, -1.0, 1.0), uniform(k3, dtype, 0.5, 2.0)

@@ -24,9 +24,9 @@ from .nodes import AbstractRule, GaussHermite, Quadrature, nodes
 from .projection import LogMessage, derivatives
 from .tilted import tilted_evidence
 
-MOMENTS = Quadrature(gaussian=128)  # a sigmoid under a variance of 9 to 1e-8, see tests/kernels/test_cdf.py
+MOMENTS = Quadrature(gaussian=128)  # a sigmoid under a variance of 9 to 1e-8, see tests/kernels/factors/test_cdf.py
 _REACH = 8.5  # standard deviations beyond which a Gaussian has no mass in double precision
-_POINTS = 257  # of the log-precision: 1e-8 up to a variance of 16, see tests/kernels/test_cdf.py
+_POINTS = 257  # of the log-precision: 1e-8 up to a variance of 16, see tests/kernels/factors/test_cdf.py
 _NEWTON = 20
 
 

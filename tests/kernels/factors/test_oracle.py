@@ -257,7 +257,7 @@ BAD = {
     NormalLogPrecision: {"out": [np.nan], "mean": [np.inf]},
     NoisePrecision: {},
     NoiseLogPrecision: {},
-    Given: {},  # improper carries: tests/compiler/test_filtering.py
+    Given: {},  # improper carries: tests/results/test_filtering.py
     MvNormalNoise: {"log_det": [np.nan, np.inf]},
     GammaPrior: {"concentration": [0.0, -1.0], "rate": [0.0, np.nan, np.inf]},
     BetaPrior: {"a": [0.0, np.nan], "b": [-1.0]},

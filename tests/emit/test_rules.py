@@ -292,7 +292,7 @@ def test_fractional_message(cls, power):
 
 
 ROWS = [c for c in PROJECTED if issubclass(c, AbstractLearnedTable)]  # test_learned_tables.py
-# Families without a grid here: tests/kernels/test_oracle.py.
+# Families without a grid here: tests/kernels/factors/test_oracle.py.
 OTHERS = [c for c in PROJECTED if not {f.__name__ for f in case(c).factor.families} <= {"Gaussian", "Gamma"}]
 
 
