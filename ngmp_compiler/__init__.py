@@ -24,6 +24,7 @@ from ngmp_kernels import Wishart as Wishart
 from ngmp_kernels import families as families
 from ngmp_kernels import residual_sine as residual_sine
 
+from .declare.expressions import Variable as Variable
 from .declare.expressions import broadcast_to as broadcast_to
 from .declare.expressions import dot as dot
 from .declare.expressions import exp as exp

@@ -38,7 +38,7 @@ class Program:
     value of one compiles anew, as does a new shape. Threads may share a program.
     """
 
-    def __init__(self, model: Callable, options: Options):
+    def __init__(self, model: Callable[..., Any], options: Options):
         self.model = model
         self._options = options
         self._signature = inspect.signature(model)
@@ -284,7 +284,7 @@ class Program:
 
 
 def compile(
-    model: Callable,
+    model: Callable[..., Any],
     *,
     method: Any = None,
     rules: dict[str, Any] | None = None,

@@ -95,7 +95,7 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     return out
 
 
-def factor(name: str, log_density: Callable, *arguments: Any) -> None:
+def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
     """Declare any log-density as a factor over one to three scalar variables.
 
     Args:
@@ -117,7 +117,7 @@ def factor(name: str, log_density: Callable, *arguments: Any) -> None:
         frame.sites.extend([Site(name, each, dict(each.arguments), None, batch, False) for each in every])
 
 
-def apply(function: Callable, x: Any, *constants: Any, name: str | None = None) -> Any:
+def apply(function: Callable[..., Any], x: Any, *constants: Any, name: str | None = None) -> Any:
     """The variable `function(x)`: a deterministic node.
 
     Args:

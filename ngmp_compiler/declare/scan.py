@@ -97,7 +97,7 @@ def _varies(run: Callable, x: Any) -> list[bool]:
     return [not hasattr(v, "val") and v in depends for v in jaxpr.outvars]
 
 
-def scan(body: Callable, init: Any, xs: Any, length: int | None = None) -> tuple[Any, Any]:
+def scan(body: Callable[..., Any], init: Any, xs: Any, length: int | None = None) -> tuple[Any, Any]:
     """Declare a chain: `carry, y = body(carry, x)` for every `x` of `xs`, exactly as `jax.lax.scan`.
 
     Args:
