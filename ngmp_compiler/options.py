@@ -8,7 +8,6 @@ import numpy as np
 import optax
 
 from ngmp_kernels import AbstractProjected
-from ngmp_kernels.families import Dirichlet
 
 from .emit.map import Map
 from .emit.rules import BP, EP, NCVMP, NGMP, VMP, StructuredVMP
@@ -111,9 +110,9 @@ def _falls_back(rule: Any, factor: Any) -> bool:
     """Whether NGMP or EP has no projection of a factor's exact messages."""
     if not isinstance(rule, (NGMP, EP)) or not isinstance(factor, AbstractProjected):
         return False
-    # Toward a Dirichlet there is the tangent projection of a whole factor, no moments and no fractions of one.
+    # Toward a family without nodes there may be the projection of a whole factor, no moments and no fractions of one.
     whole = isinstance(rule, NGMP) and rule.power == 1
-    return not factor.has_projection() or (Dirichlet in factor.families and not whole)
+    return not factor.has_projection() or not whole and any(f.integrated == "never" for f in factor.families)
 
 
 def check_repeats(groups: list[FactorGroup]) -> None:

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from ngmp_kernels.families import Categorical
-
 from .expressions import Affine, Exp, Product, Take, Variable
 from .frame import Frame, is_open, refuse, report
 from .inputs import Input, as_constant
@@ -33,7 +31,7 @@ def batch_shape_of(value: Any, event_ndim: int | None) -> tuple[int, ...]:
 
 def event_shape_of(name: str, distribution: Any) -> tuple[int, ...]:
     """The event shape of an outcome, read off the arguments that carry an event axis."""
-    if distribution.family.event_ndim == 0 and distribution.family is not Categorical:
+    if distribution.family.event_ndim == 0:
         return ()
     known = getattr(distribution, "event_shape", None)  # a deterministic node has that of its function
     if known is not None:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
+from ngmp_kernels.families import AbstractFamily
 
 from ..value import register
 from .compound import Exp as Exp
@@ -131,7 +131,7 @@ class Variable(_Arithmetic):
     @property
     def event_shape(self) -> tuple[int, ...]:
         # A categorical value is one integer although its natural parameter is a vector.
-        return () if self.plane.family is Categorical else self.plane.event_shape
+        return () if self.plane.family.core == "categorical" else self.plane.event_shape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -209,7 +209,7 @@ def as_affine(x: Any) -> Affine:
     """A Gaussian variable as the affine expression of one term."""
     if isinstance(x, Affine):
         return x
-    if isinstance(x, Variable) and x.plane.family in (Gaussian, MvGaussian):
+    if isinstance(x, Variable) and x.plane.family.core == "gaussian":
         return Affine((Term(x, "scale", None),), None, x.batch_shape, x.event_shape)
     what = f"{label(x)}, a {x.plane.family.__name__} variable" if isinstance(x, Variable) else repr(x)
     refuse(f"arithmetic on {what}", "only Gaussian variables form expressions; use it directly as a parameter")
@@ -419,7 +419,7 @@ def take(table: Any, *indices: Any) -> Any:
     table = table if random else as_constant(table)
     if not any(isinstance(i, _Arithmetic) for i in indices):
         return _random_entry(table, indices) if random else _constant_entry(table, indices)
-    if not all(isinstance(i, Variable) and i.plane.family is Categorical for i in indices):
+    if not all(isinstance(i, Variable) and i.plane.family.core == "categorical" for i in indices):
         works = "indices must be Categorical variables, or all of them constant integers"
         refuse(f"take(table, {_labels(indices)})", works)
     inner = table.inner if isinstance(table, Exp) else table

@@ -51,7 +51,7 @@ def selectors(map: Any) -> list[Selector]:
     """The selectors of a map whose classes the data could tell apart."""
     out = []
     for name, (plane, positions, _) in map.plan.collections.items():
-        if plane.family is not Categorical:
+        if plane.family.core != "categorical":
             continue
         own = np.zeros(map.plan.planes[plane], bool)
         own[positions.reshape(-1)] = True

@@ -64,7 +64,7 @@ class Core(Value):
         self.fixed: dict[tuple[int, int], AbstractFamily] = {}
         self.shared: dict[tuple[int, int], AbstractFamily] = {}  # the same with one row, where all rows are equal
         self.totals = {p: p.family.flat((n,), p.event_shape, dtype) for p, n in plan.planes.items()
-                       if p.family not in (Gaussian, MvGaussian)}  # fmt: skip
+                       if p.family.core != "gaussian"}  # fmt: skip
         self.tables: dict[int, Array] = {}
         for g, group in enumerate(plan.groups):
             if not group.edges or all(e is None for e in group.edges):
@@ -181,7 +181,7 @@ class Core(Value):
             point = {plane: _assemble(plan.planes[plane], found)[0] for plane, found in means.items()}
             log_partition += at_mean([edge for _, _, edge in plan.functionals], terms, point)
         for plane, total in totals.items():
-            if plane.family is Categorical:
+            if plane.family.core == "categorical":
                 continue
             planes[plane] = total
             log_partition += jnp.sum(total.log_partition())
@@ -240,7 +240,7 @@ class Core(Value):
         self, totals: dict[Plane, AbstractFamily], leaves: Leaves, planes: dict[Plane, AbstractFamily]
     ) -> tuple[Array, dict[int, Categorical], Array]:
         """Fill `planes`; the log-partition, joint marginals of tables with several variables, and `settled`."""
-        unary = {p: t.eta1 for p, t in totals.items() if p.family is Categorical}  # type: ignore[attr-defined]
+        unary = {p: t.eta1 for p, t in totals.items() if p.family.core == "categorical"}  # type: ignore[attr-defined]
         tables, wanted = dict(self.tables), set()
         for g, group in enumerate(self.plan.groups):
             for j, edge in enumerate(group.edges):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from ngmp_kernels.families import AbstractFamily, Categorical
+from ngmp_kernels.families import AbstractFamily
 
 from ..declare.expressions import Plane
 from ..executors import Rows, leave_one_out
@@ -46,7 +46,7 @@ def frontiers(plan: Plan) -> list[Frontier]:
     wanted = set()
     for group in plan.groups:
         for j, edge in enumerate(group.edges if not group.conjugate else ()):
-            if isinstance(edge, PlaneEdge) and edge.plane.family is not Categorical:
+            if isinstance(edge, PlaneEdge) and edge.plane.family.core == "product":
                 ends.setdefault(edge.plane, []).append((group.key(j), edge.index.positions))
                 wanted |= {edge.plane} if len(group.edges) > 1 else set()
     out = []

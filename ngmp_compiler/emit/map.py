@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels import Delta, Quadrature, tangent_projection
-from ngmp_kernels.families import AbstractFamily, Beta, Categorical, Gamma, Gaussian, InverseGamma, MvGaussian
+from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ..passes.lower import FactorGroup, Functional, PlaneEdge, TableEdge
 from ..schedule.choose import Plan
@@ -264,6 +264,6 @@ class Map(Value):
 
 def _once(edge: Any, marginal: AbstractFamily) -> AbstractFamily:
     """The marginal of a variable that all factors of a group share with one row, so that its nodes are placed once."""
-    if isinstance(edge, PlaneEdge) and edge.index.kind == "one" and edge.plane.family in (Gamma, InverseGamma, Beta):
+    if isinstance(edge, PlaneEdge) and edge.index.kind == "one" and edge.plane.family.core == "product":
         return jax.tree.map(lambda x: x[:1], marginal)
     return marginal

@@ -5,8 +5,6 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ngmp_kernels.families import Categorical, Gamma, Gaussian, MvGaussian
-
 from ..emit.apart import selectors
 from ..passes.lower import FactorGroup, Functional, TableEdge
 from ..pipeline import Specialised
@@ -74,7 +72,7 @@ class Description(Value):
             others = getattr(executor, "others", ())
             instead = f"; {', '.join(others)} would do too" if others else ""
             lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep{instead}")
-        products = [p for p in plan.planes if p.family not in (Gaussian, MvGaussian, Categorical)]
+        products = [p for p in plan.planes if p.family.core == "product"]
         for plane in products:
             lines.append(f"  product: {plan.planes[plane]} {plane} variable(s), sums of messages")
         lines += ["", "initialisation", *self._initialisation(), "", "solver", f"  {self._steps()}"]
@@ -117,8 +115,8 @@ class Description(Value):
         if jnp.dtype(plan.dtype) == jnp.float32:
             if any(e.name == "chain" and e.order.shape[1] > 1000 for e in plan.gaussian):  # type: ignore[attr-defined]
                 out.append("  float32 on a chain of over 1000 variables: expect 3 to 4 digits; prefer float64")
-            if any(p.family is Gamma for p in plan.planes):
-                out.append("  float32 with Gamma variables: projections lose digits at large shapes; prefer float64")
+            cautions = {p.family.__name__: p.family.caution for p in plan.planes if p.family.caution}
+            out += [f"  float32 with {family} variables: {caution}" for family, caution in cautions.items()]
             if any(e.name in ("dense", "banded") for e in plan.gaussian):
                 out.append("  float32 Cholesky factors: badly conditioned posteriors may turn improper")
         return out + [f"  approximate: {text}" for text in approximations(self.specialised.map)]

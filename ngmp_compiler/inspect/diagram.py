@@ -17,7 +17,6 @@ from ..executors import DiscreteIndependent, TablePiece
 from ..passes.lower import FactorGroup, Functional, TableEdge
 from ..schedule.choose import Plan
 
-SYMBOLS = {"Gaussian": "N*", "MvGaussian": "N*"}
 GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 90.0
 
 Id = tuple[str, Any]  # ("variable", name), ("factor", group), ("data", group), ("leaf", (group, interface))
@@ -150,7 +149,7 @@ def find_components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
         cost = f"{executor.cost} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")
         rows.setdefault((executor.name, names), []).append((executor.why, cost.replace(" ", "\N{NO-BREAK SPACE}")))
     for plane in plan.planes:
-        if plane.family.kind in ("gamma", "beta", "dirichlet", "bernoulli"):
+        if plane.family.core == "product":
             names = tuple(n for n, (p, _) in plan.names.items() if p == plane)
             rows.setdefault(("product", names), []).append(("coupled to nothing, messages are added", ""))
     return [
@@ -180,8 +179,7 @@ def _item(n: int, half: Point, lines: list[str], left: float = 0.0, right: float
 
 
 def leaf_symbol(group: FactorGroup, j: int) -> str:
-    family = group.factor.families[j].__name__
-    return SYMBOLS.get(family, f"{family}*")
+    return f"{group.factor.families[j].symbol}*"
 
 
 def leaf_item(group: FactorGroup, j: int) -> Item:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ngmp_kernels import SplitFactor, SplitTable
-from ngmp_kernels.families import Gaussian, MvGaussian
 
 from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
@@ -48,7 +47,7 @@ def check_clusters(clusters: list[tuple[str, ...]], names: Names, groups: list[F
         if len(cluster) < 2 or any(n not in names for n in cluster):
             continue
         # Vectors and scalars share the Gaussian core.
-        if len({Gaussian if names[n][0].family is MvGaussian else names[n][0].family for n in cluster}) > 1:
+        if len({f.kind if f.core == "product" else f.core for f in (names[n][0].family for n in cluster)}) > 1:
             kinds = ", ".join(f"{n}: {names[n][0].family.__name__}" for n in cluster)
             works = "the core keeps Gaussian or categorical variables joint; across families use NGMP() or EP()"
             problems.append(Problem(", ".join(cluster), None, f"factorise= joins unlike families ({kinds})", works))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ngmp_kernels import AbstractConjugate, AbstractFactor
-from ngmp_kernels.families import Gaussian, MvGaussian
+from ngmp_kernels.families import FAMILIES
 
 from ..declare.expressions import _TAIL, Affine, Exp, Plane, Take, Variable, as_affine
 from ..errors import ModelError, Problem
@@ -95,17 +95,18 @@ def kind(value: Any) -> str:
 
 _WORDS = {
     "constant": "a constant",
-    "gaussian": "a Gaussian variable (or an affine expression)",
-    "mvgaussian": "a Gaussian vector (an MvNormal variable, A @ x)",
     "exp(gaussian)": "exp(z) of a Gaussian z",
     "exp(mvgaussian)": "exp of a vector",
     "take(categorical)": "take(table, z) of a Categorical z",
-    "take(dirichlet)": "take(p, z) of Dirichlet variables p and a Categorical z",
 }
 
 
 def _words(kind: str) -> str:
-    return _WORDS.get(kind, f"a {kind.capitalize()} variable")
+    if kind in _WORDS:
+        return _WORDS[kind]
+    outer, _, inner = kind.rstrip(")").rpartition("(")
+    family = FAMILIES[inner]
+    return f"take(p, z) of {family.__name__} variables p and a Categorical z" if outer else family.words
 
 
 def _problems(group: Group, kinds: dict[str, str]) -> list[Problem]:
@@ -157,7 +158,7 @@ def _argument(value: Any, dtype: Any) -> Any:
     """What a signature's `lower` receives: links stripped, Gaussian variables as affine expressions."""
     if isinstance(value, Exp):
         return _cast(value.inner, dtype)
-    if isinstance(value, Variable) and value.plane.family in (Gaussian, MvGaussian):
+    if isinstance(value, Variable) and value.plane.family.core == "gaussian":
         return as_affine(value)
     return _cast(value, dtype)
 
@@ -205,7 +206,7 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
     if isinstance(expression, tuple):
         return TableEdge(tuple(_edge(v, n, sizes, dtype) for v in expression))
     if isinstance(expression, Variable):
-        if expression.plane.family in (Gaussian, MvGaussian):
+        if expression.plane.family.core == "gaussian":
             return _edge(as_affine(expression), n, sizes, dtype)
         return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
     if isinstance(expression, Affine):

@@ -13,11 +13,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from ngmp_kernels.families import AbstractFamily, MvGaussian
 from ngmp_kernels.numerics.cholesky import cholesky, unwhiten, whiten
+from ngmp_kernels.numerics.inverse_cdf import check_probabilities
 
 from ..errors import listed
 from ..passes.roll import Collection
 from ..solve.solver import REASONS, RUNGS, State
-from .outcome import Outcome, check_probabilities
+from .outcome import Outcome
 
 
 class Members:

@@ -1,14 +1,7 @@
-r"""Restarts: one model from many random starts at once, for graphs whose fixed points depend on where they start.
+"""Restarts: one model from many random starts at once, for graphs whose fixed points depend on where they start.
 
-A start pulls every variable $z_i$ away from its initial marginal $q_i$ by a random conjugate message, shared out among
-the leaves that touch it:
-
-- Gaussian, scalar or vector: the linear coefficient $\Lambda_i (\hat z_i - m_i)$ of a draw $\hat z_i \sim q_i$, to
-  which it moves the mean;
-- Dirichlet: a draw $\hat p_i \sim q_i$ times the total concentration, that is the prior once more, as counts;
-- Bernoulli, Categorical: standard normal logits.
-
-Other families are left where they are: they follow the ones they are tied to.
+A start pulls every variable away from its initial marginal by a random conjugate message, the `kick` of its family,
+shared out among the leaves that touch it. Families without one are left where they are: they follow the ones they are tied to.
 """
 
 import operator
@@ -18,8 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
-
-from ngmp_kernels.families import AbstractFamily, Bernoulli, Categorical, Dirichlet, Gaussian, MvGaussian
 
 from ..declare.expressions import Plane
 from ..emit.core import Leaves, expand, masked
@@ -92,7 +83,7 @@ def random_leaves(map: Map, key: PRNGKeyArray, spread: Float[Array, ""]) -> Leav
     for plane in sorted(touched, key=str):
         key, own = jax.random.split(key)
         q = marginals[plane]
-        pull = _pull(q, own, spread)
+        pull = q.kick(own, spread)
         if pull is not None:
             flat = jax.tree.map(jnp.zeros_like, pull)
             pulls[plane] = select(q.is_proper(), pull, flat)
@@ -120,19 +111,3 @@ def _touched(map: Map) -> dict[Plane, list[tuple[FactorGroup, int, IndexMap, Any
                 coefficient = 1.0 if link.coefficient is None else link.coefficient
                 found.setdefault(link.plane, []).append((group, j, link.index, coefficient))
     return found
-
-
-def _pull(q: AbstractFamily, key: PRNGKeyArray, spread: Float[Array, ""]) -> AbstractFamily | None:
-    """The random message on the variables of a plane; None where there is none for the family."""
-    if isinstance(q, Gaussian):
-        noise = spread * jnp.sqrt(jnp.abs(q.precision)) * jax.random.normal(key, q.batch_shape, q.dtype)
-        return Gaussian(noise, jnp.zeros_like(noise))
-    if isinstance(q, MvGaussian):
-        noise = spread * jnp.einsum("nij,nj->ni", -2 * q.eta2, q.sample(key) - q.mean)
-        return MvGaussian(noise, jnp.zeros_like(q.eta2))
-    if isinstance(q, Dirichlet):
-        total = jnp.sum(q.concentration, -1, keepdims=True)
-        return Dirichlet(spread * total * q.sample(key))
-    if isinstance(q, (Bernoulli, Categorical)):
-        return type(q)(spread * jax.random.normal(key, q.eta1.shape, q.dtype))
-    return None

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ngmp_kernels.families import Categorical, Gaussian, MvGaussian
-
 from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
 from ..executors import GaussianExecutor, Sums
@@ -50,7 +48,7 @@ def _check_names(executors: dict[str, str], names: dict[str, tuple[Plane, np.nda
     for name in executors:
         if name not in names:
             problems.append(Problem(name, None, "executors= names no variable", f"there are {listed(names)}"))
-        elif names[name][0].family not in (Categorical, Gaussian, MvGaussian):
+        elif names[name][0].family.core == "product":
             given = f"executors= names it, a {names[name][0].family.__name__} variable"
             works = "the executors of Gaussian and categorical variables can be chosen; this is a sum of messages"
             problems.append(Problem(name, None, given, works))

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngmp_kernels.families import Categorical
-
 from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
 from ..executors import (
@@ -64,7 +62,7 @@ def schedule_discrete(
     planes: dict[Plane, int], groups: list[FactorGroup], names: Names, asked: dict[str, str]
 ) -> list[Any]:
     """The executors of all categorical variables; see the module docstring."""
-    nodes = Nodes(planes, [p for p in planes if p.family is Categorical])
+    nodes = Nodes(planes, [p for p in planes if p.family.core == "categorical"])
     ties = [
         _Ties(g, edge, np.stack([side.index.positions + nodes.offset[side.plane] for side in edge.sides], 1))
         for g, group in enumerate(groups)
@@ -193,7 +191,7 @@ def _overrides(
     problems = []
     for name, kind in asked.items():
         plane, positions = names[name]
-        if plane.family is not Categorical:
+        if plane.family.core != "categorical":
             continue
         own = np.unique(part_of[positions.reshape(-1) + nodes.offset[plane]]).tolist()
         given = f"executors= asks for '{kind}'"

@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngmp_kernels.families import Gaussian, MvGaussian
-
 from ..declare.expressions import Plane
 from ..executors import (
     GaussianExecutor,
@@ -61,7 +59,7 @@ def schedule_gaussian(
     planes: dict[Plane, int], groups: list[FactorGroup], functionals: list, names: Names, asked: dict[str, str]
 ) -> tuple[Sums | None, list[GaussianExecutor]]:
     """Sums and the executors of all Gaussian variables; see the module docstring."""
-    nodes = Nodes(planes, [p for p in planes if p.family in (Gaussian, MvGaussian)])
+    nodes = Nodes(planes, [p for p in planes if p.family.core == "gaussian"])
     if not nodes.size:
         return None, []
     wishes = Wishes(nodes, names, asked)

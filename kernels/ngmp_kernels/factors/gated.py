@@ -19,12 +19,10 @@ from jaxtyping import Array, Bool, Float
 
 from ..distribution import TAKE, Distribution, Lowered, Signature
 from ..factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
-from ..families import AbstractFamily, Categorical, Dirichlet, MvGaussian, Wishart
+from ..families import AbstractFamily, Categorical
 from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .normal import NormalNoise
 from .normal_noise import NoisePrecision
-
-_WITHOUT_QUADRATURE = (MvGaussian, Dirichlet, Wishart)
 
 
 class Gated(AbstractProjected):
@@ -141,7 +139,7 @@ class Gated(AbstractProjected):
         return (*own, True)
 
     def has_projection(self) -> bool:
-        return not any(issubclass(f, _WITHOUT_QUADRATURE) for f in self.families)
+        return all(f.integrated == "always" for f in self.families)
 
     def leading(self) -> tuple[int, ...]:
         return (len(self.base.interfaces),)

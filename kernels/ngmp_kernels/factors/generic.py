@@ -20,7 +20,7 @@ from ..factor import (
     Rule,
     nested_quadrature,
 )
-from ..families import AbstractFamily, Gamma, Gaussian
+from ..families import FAMILIES, AbstractFamily, Gamma, Gaussian
 from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from ..quadrature.projection import Quadrature
 from ..quadrature.start import peak
@@ -84,7 +84,7 @@ class GenericFactor(AbstractProjected):
     def __check_init__(self) -> None:
         if not 1 <= len(self.families) <= 3:
             raise ValueError(f"a generic factor joins one to three variables; got {len(self.families)}")
-        vectors = [f.__name__ for f in self.families if f.event_ndim and f.__name__ != "Categorical"]
+        vectors = [f.__name__ for f in self.families if f.integrated != "always"]
         if vectors:
             raise ValueError(f"a generic factor joins scalar variables; {', '.join(vectors)} ones are not")
 
@@ -128,9 +128,6 @@ class GenericFactor(AbstractProjected):
         raise ValueError("a factor given by its log-density has no outcome to predict")
 
 
-_SCALAR = frozenset({"constant", "gaussian", "gamma", "beta", "bernoulli", "categorical"})
-
-
 class GenericDensity(Distribution):
     """`ngmp.factor(name, log_density, *arguments)`: any log-density of scalars, one for every argument, in order.
 
@@ -156,7 +153,8 @@ class GenericDensity(Distribution):
 
     @property
     def signatures(self) -> tuple[Signature, ...]:
-        return (Signature(dict.fromkeys(self.arguments, _SCALAR), self._lower, GenericFactor),)
+        kinds = frozenset({"constant", *(kind for kind, f in FAMILIES.items() if f.integrated == "always")})
+        return (Signature(dict.fromkeys(self.arguments, kinds), self._lower, GenericFactor),)
 
     def _lower(self, **arguments: Any) -> Lowered:
         values = list(arguments.values())
@@ -173,7 +171,7 @@ class GenericDensity(Distribution):
 
     def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> Any:
         """The log-density, after it was called on abstract scalars, so that its mistakes are reported with the site."""
-        dtypes = [jnp.result_type(int if k.__name__ == "Categorical" else float) for k in kinds]
+        dtypes = [jnp.result_type(int if k.core == "categorical" else float) for k in kinds]
         scalars = [jax.ShapeDtypeStruct((), dtype) for dtype in dtypes]
         values = [*scalars, *(jax.ShapeDtypeStruct(c.shape[1:], c.dtype) for c in constants)]
         name, count = getattr(self.log_density, "__name__", "log_density"), len(order)

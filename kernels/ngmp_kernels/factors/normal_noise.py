@@ -20,7 +20,8 @@ from ..numerics.logarithm import log, log1p, softplus
 from ..numerics.special import LOG_2PI, safe_exp, student_t_log_density
 from ..oracle import Case, oracle_case, some_gamma, some_gaussian
 from ..quadrature.predictive import lambert, log_precision_nodes, scale_mixture_cdf
-from ..quadrature.projection import Quadrature, log_quotient, nodes, tangent_projection
+from ..quadrature.projection import Quadrature, nodes, tangent_projection
+from ..quadrature.regression import log_quotient
 
 
 class NoisePrecision(AbstractProjected):

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..distribution import CONSTANT, GAUSSIAN, MV_GAUSSIAN, Distribution, Lowered, Signature, same_function
 from ..factor import Cavities, Families, LogMessage, Rule
 from ..families import AbstractFamily, Gaussian, MvGaussian
-from ..quadrature.nodes import MOST_DIMENSIONS
+from ..families.mv_gaussian import MOST_DIMENSIONS
 from ..quadrature.projection import Quadrature, nodes, tangent_projection
 from ..quadrature.tilted import tilted_evidence
 from .captured import as_function, captured

@@ -1,6 +1,8 @@
 """Exponential families in natural coordinates: the values that travel along the edges of a factor graph."""
 
+from ._family import FAMILIES as FAMILIES
 from ._family import AbstractFamily as AbstractFamily
+from ._family import register as register
 from .bernoulli import Bernoulli as Bernoulli
 from .beta import Beta as Beta
 from .categorical import Categorical as Categorical

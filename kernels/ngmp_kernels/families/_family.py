@@ -7,11 +7,16 @@ message need not be a density: nothing here checks that eta lies in the domain, 
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+
+from ..numerics.inverse_cdf import check_probabilities
+from ..quadrature.nodes import Nodes
+from ..quadrature.regression import LogMessage, average
+from ..quadrature.rules import AbstractRule
 
 
 def promote(*values: ArrayLike) -> tuple[Array, ...]:
@@ -37,6 +42,18 @@ class AbstractFamily(eqx.Module):
 
     event_ndim: ClassVar[int]
     kind: ClassVar[str]
+    """The kind of its variables as arguments of distributions; see `ngmp_kernels.Signature`."""
+    words: ClassVar[str]
+    """One of its variables in messages; by default "a Gamma variable"."""
+    symbol: ClassVar[str]
+    """The name in drawings; by default that of the class."""
+    core: ClassVar[str] = "product"
+    """What solves for its variables: "gaussian" (affine functionals), "categorical" (tables of classes, so that an
+    outcome is one integer) or "product" (each by itself: the sum of the messages)."""
+    integrated: ClassVar[str] = "never"
+    """Whether there are `nodes` of it: "always", for "short" vectors, or "never"."""
+    caution: ClassVar[str] = ""
+    """What to look out for in single precision."""
 
     # -- layout -------------------------------------------------------------------------------------------------
 
@@ -135,10 +152,6 @@ class AbstractFamily(eqx.Module):
         r"""$KL[q_{self} \| q_{other}]$ in nats."""
 
     @abc.abstractmethod
-    def fisher(self) -> Float[Array, "*b k k"]:
-        r"""$\nabla^2 A = Cov_q[T]$ in natural coordinates, blocks flattened and laid side by side."""
-
-    @abc.abstractmethod
     def is_proper(self) -> Bool[Array, "*b"]:
         """Whether eta is finite and in the domain, so that q is a density."""
 
@@ -157,11 +170,73 @@ class AbstractFamily(eqx.Module):
         """Affine functions of eta, (*b, ...), that are positive where q is proper: how far it is from improper."""
         return ()
 
+    # -- projections ----------------------------------------------------------------------------------------------
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        """Nodes (Q, *b) of a rule and their normalised log-weights; see `quadrature.rules`."""
+        raise TypeError(f"No quadrature on {type(self).__name__} edges: messages toward them must be conjugate.")
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """The member nearest to the values of a log-message at nodes z of weights w, all (Q, *b): least squares.
+
+        By default the slopes of the regression on (1, T), T scalar: what a family with large means does better.
+        """
+        del centred
+        w = jnp.broadcast_to(w, values.shape)
+        columns = [t - average(w, t) for t in (jnp.broadcast_to(t, values.shape) for t in self.statistics(z))]
+        scales = [jnp.sqrt(average(w, t * t)) for t in columns]
+        x = jnp.stack([t / s for t, s in zip(columns, scales, strict=True)], -1)
+        y = values - average(w, values)
+        gram = jnp.einsum("q...,q...i,q...j->...ij", w, x, x)
+        right = jnp.stack([average(w, x[..., i] * y) for i in range(len(columns))], -1)
+        slopes = jnp.linalg.solve(gram, right[..., None])[..., 0]
+        return type(self)(*(slopes[..., i] / s for i, s in enumerate(scales)))
+
+    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+        """The projection of a log-message by a rule that is no regression at nodes; None where it is one."""
+        del rule, log_message
+        return None
+
+    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self | None:
+        """A random message that moves q to about one of its draws, for restarts; None: it follows its neighbours."""
+        del key, spread
+        return None
+
+    # -- summaries ------------------------------------------------------------------------------------------------
+
     def to_numpyro(self) -> Any:
         """The same as a NumPyro distribution (optional extra `numpyro`)."""
-        from ._numpyro import to_numpyro  # it needs every final class
+        try:
+            import numpyro.distributions as dist  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ImportError("to_numpyro needs NumPyro: pip install 'ngmp-compiler[numpyro]', or numpyro") from error
+        return self.counterpart(dist)
 
-        return to_numpyro(self)
+    def counterpart(self, dist: Any) -> Any:
+        """`to_numpyro`, given the module `numpyro.distributions`."""
+        raise NotImplementedError(f"{type(self).__name__} has no counterpart in {dist.__name__}")
+
+    @property
+    def std(self) -> Array:
+        """The square root of `variance`."""
+        return jnp.sqrt(self.variance)
+
+    def quantile(self, p: ArrayLike) -> Array:
+        """The z with `P(z' <= z) = p`, of every entry of a vector by itself; of classes the smallest that reaches p.
+
+        Args:
+            p: a probability strictly between 0 and 1, or an array of them.
+
+        Returns:
+            An array of shape `(*p.shape, *b, *event)`; without event axis for a Categorical.
+        """
+        check_probabilities(p)
+        p = jnp.asarray(p, self.dtype)
+        return self.inverse_cdf(p.reshape(p.shape + (1,) * len(self.batch_shape)))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        """`quantile`, for probabilities that broadcast against the batch."""
+        raise NotImplementedError(f"{type(self).__name__} has no quantiles")
 
     @property
     @abc.abstractmethod
@@ -184,3 +259,32 @@ def one_event_axis(name: str, event_shape: tuple[int, ...]) -> None:
     """Require exactly one event axis."""
     if len(event_shape) != 1:
         raise ValueError(f"{name} has one event axis: expected an event_shape of length 1, got {event_shape}.")
+
+
+_Family = TypeVar("_Family", bound=AbstractFamily)
+FAMILIES: dict[str, type[AbstractFamily]] = {}
+"""Every family by its kind; see `register`."""
+_CORES = ("gaussian", "categorical", "product")
+
+
+def register(cls: type[_Family]) -> type[_Family]:
+    """Class decorator: make a family known to the compiler; one that lacks a part of the protocol is refused."""
+    name = cls.__name__
+    lacking = sorted(getattr(cls, "__abstractmethods__", ()))
+    lacking += [k for k in ("event_ndim", "kind") if not hasattr(cls, k)]
+    if cls.integrated != "never" and cls.nodes is AbstractFamily.nodes:
+        lacking.append("nodes")
+    if lacking:
+        raise TypeError(f"the family {name} lacks {', '.join(lacking)}; see ngmp_kernels.families.AbstractFamily")
+    if cls.core not in _CORES:
+        raise ValueError(f"the family {name} has core = {cls.core!r}; there are {', '.join(map(repr, _CORES))}")
+    for other in FAMILIES.values():
+        if other.__name__ == name or other.kind == cls.kind:
+            given = f"a family called {other.__name__}, of kind {other.kind!r}, is registered already"
+            raise ValueError(f"{given}; give {name} another name and kind")
+    if not hasattr(cls, "words"):
+        cls.words = f"{'an' if name[0] in 'AEIOU' else 'a'} {name} variable"
+    if not hasattr(cls, "symbol"):
+        cls.symbol = name
+    FAMILIES[cls.kind] = cls
+    return cls

@@ -4,12 +4,16 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logit
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from ._family import AbstractFamily, no_event, promote
+from ..quadrature.nodes import Nodes, column
+from ..quadrature.rules import AbstractRule
+from ._family import AbstractFamily, no_event, promote, register
 
 
+@register
 class Bernoulli(AbstractFamily):
     r"""Bernoulli on $\{0, 1\}$: $T(z) = z$, $\eta$ = logit, $A(\eta) = \log(1 + e^\eta)$."""
 
@@ -17,6 +21,7 @@ class Bernoulli(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "bernoulli"
+    integrated: ClassVar[str] = "always"
 
     @classmethod
     def from_probs(cls, probs: ArrayLike) -> Self:
@@ -75,11 +80,29 @@ class Bernoulli(AbstractFamily):
         one = p * (log1(self.eta1) - log1(other.eta1))
         return one + jax.nn.sigmoid(-self.eta1) * (log0(self.eta1) - log0(other.eta1))
 
-    def fisher(self) -> Float[Array, "*b 1 1"]:
-        return self.variance[..., None, None]
-
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.isfinite(self.eta1)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.bernoulli(key, self.probs, shape + self.batch_shape).astype(self.dtype)
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        """The two outcomes, by any rule."""
+        del rule
+        z = jnp.broadcast_to(column(np.array([0.0, 1.0]), self), (2,) + self.batch_shape)
+        return z, self.log_density(z)
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """Exact: the log-odds of the message, whatever q."""
+        del z, w, centred
+        return type(self)(values[1] - values[0])
+
+    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+        """Standard normal logits."""
+        return type(self)(spread * jax.random.normal(key, self.eta1.shape, self.dtype))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        return (p > jax.nn.sigmoid(-self.eta1)).astype(self.dtype)
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.Bernoulli(logits=self.eta1)

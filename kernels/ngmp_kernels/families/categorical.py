@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from ._family import AbstractFamily, one_event_axis, promote
+from ..quadrature.nodes import Nodes
+from ..quadrature.rules import AbstractRule
+from ._family import AbstractFamily, one_event_axis, promote, register
 
 
+@register
 class Categorical(AbstractFamily):
     r"""Categorical on $\{0, ..., K-1\}$: $T(z)$ = one-hot, $\eta$ = logits, $A(\eta) = \log \sum_k e^{\eta_k}$.
 
@@ -19,6 +22,8 @@ class Categorical(AbstractFamily):
 
     event_ndim: ClassVar[int] = 1
     kind: ClassVar[str] = "categorical"
+    core: ClassVar[str] = "categorical"
+    integrated: ClassVar[str] = "always"
 
     @classmethod
     def from_probs(cls, probs: ArrayLike) -> Self:
@@ -78,12 +83,31 @@ class Categorical(AbstractFamily):
         difference = jax.nn.log_softmax(self.eta1, axis=-1) - jax.nn.log_softmax(other.eta1, axis=-1)
         return jnp.sum(jnp.where(p > 0, p * difference, 0), axis=-1)
 
-    def fisher(self) -> Float[Array, "*b K K"]:
-        p = self.probs
-        return p[..., :, None] * jnp.eye(p.shape[-1], dtype=p.dtype) - p[..., :, None] * p[..., None, :]
-
     def is_proper(self) -> Bool[Array, "*b"]:
         return jnp.all(jnp.isfinite(self.eta1), axis=-1)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.categorical(key, self.eta1, axis=-1, shape=shape + self.batch_shape)
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        """All classes, by any rule."""
+        del rule
+        (k,) = self.event_shape
+        z = jnp.broadcast_to(jnp.arange(k).reshape((-1,) + (1,) * len(self.batch_shape)), (k,) + self.batch_shape)
+        return z, jnp.moveaxis(jax.nn.log_softmax(self.eta1, axis=-1), -1, 0)
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """Exact, whatever q; of the equivalent logits the ones that sum to zero."""
+        del z, w, centred
+        return type(self)(jnp.moveaxis(values - jnp.mean(values, axis=0), 0, -1))
+
+    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+        """Standard normal logits."""
+        return type(self)(spread * jax.random.normal(key, self.eta1.shape, self.dtype))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        below = jnp.cumsum(self.probs, -1)[..., :-1]  # the last is one, up to rounding
+        return jnp.sum(below < p[..., None], -1)
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.Categorical(logits=self.eta1)

@@ -4,11 +4,12 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import xlogy
+from jax.scipy.special import betainc, xlogy
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import digamma, gammaln, inverse_digamma, trigamma
-from ._family import AbstractFamily, one_event_axis, promote
+from ..numerics.inverse_cdf import INVERSE
+from ._family import AbstractFamily, one_event_axis, promote, register
 
 
 def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
@@ -34,6 +35,7 @@ def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
     return alphas(jax.lax.fori_loop(0, 10, step, bound))
 
 
+@register
 class Dirichlet(AbstractFamily):
     r"""Dirichlet with concentrations $\alpha$: $T(p) = \log p$, $\eta = \alpha - 1$.
 
@@ -94,11 +96,6 @@ class Dirichlet(AbstractFamily):
     def kl(self, other: Self) -> Float[Array, "*b"]:
         return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
 
-    def fisher(self) -> Float[Array, "*b K K"]:
-        alpha = self.concentration
-        eye = jnp.eye(alpha.shape[-1], dtype=alpha.dtype)
-        return trigamma(alpha)[..., None] * eye - trigamma(jnp.sum(alpha, axis=-1))[..., None, None]
-
     def slack(self) -> tuple[Array, ...]:
         return (self.concentration,)
 
@@ -107,3 +104,16 @@ class Dirichlet(AbstractFamily):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.dirichlet(key, self.concentration, shape + self.batch_shape, self.dtype)
+
+    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+        """A draw times the total concentration: q once more, as counts."""
+        return type(self)(spread * jnp.sum(self.concentration, -1, keepdims=True) * self.sample(key))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        """Every entry is a Beta variable."""
+        a = self.concentration
+        b = jnp.sum(a, -1, keepdims=True) - a
+        return INVERSE["unit"](lambda z: betainc(*jnp.broadcast_arrays(a, b, z)), p[..., None], self.mean, self.std)
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.Dirichlet(self.concentration)

@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammainc, polygamma
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import (
@@ -11,10 +12,13 @@ from ..numerics.gamma_functions import (
     log_minus_digamma,
     log_ratio_excess,
     stirling_error,
-    trigamma,
     trigamma_minus_inverse,
 )
-from ._family import AbstractFamily, broadcast, no_event
+from ..numerics.inverse_cdf import INVERSE
+from ..quadrature.nodes import Nodes, cutoff, normalised, point, stretch
+from ..quadrature.regression import LogMessage, average, derivatives, log_quotient, slopes
+from ..quadrature.rules import AbstractRule, Delta, LogTrapezoid, Unscented, counts
+from ._family import AbstractFamily, broadcast, no_event, register
 
 
 def _concentration(s: Float[Array, "*b"]) -> Float[Array, "*b"]:
@@ -30,6 +34,11 @@ def _concentration(s: Float[Array, "*b"]) -> Float[Array, "*b"]:
     return jax.lax.fori_loop(0, 5, step, a)
 
 
+def _cdf(a: Array, x: Array) -> Array:
+    return gammainc(*jnp.broadcast_arrays(a, x))
+
+
+@register
 class Gamma(AbstractFamily):
     r"""Gamma with concentration $a$ and rate $b$: $T(t) = (\log t, t)$, $\eta = (a - 1, -b)$.
 
@@ -42,6 +51,8 @@ class Gamma(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "gamma"
+    integrated: ClassVar[str] = "always"
+    caution: ClassVar[str] = "projections lose digits at large shapes; prefer float64"
 
     @classmethod
     def from_concentration_rate(cls, concentration: ArrayLike, rate: ArrayLike) -> Self:
@@ -97,11 +108,6 @@ class Gamma(AbstractFamily):
         shape_part = stirling_error(a0) - stirling_error(a) - (a - a0) * log_minus_digamma(a)
         return a0 * log_ratio_excess(self.mean / other.mean) + shape_part
 
-    def fisher(self) -> Float[Array, "*b 2 2"]:
-        a, b = self.concentration, self.rate
-        row1, row2 = jnp.stack([trigamma(a), 1 / b], -1), jnp.stack([1 / b, a / b**2], -1)
-        return jnp.stack([row1, row2], -2)
-
     def slack(self) -> tuple[Array, ...]:
         return self.concentration, self.rate
 
@@ -111,3 +117,78 @@ class Gamma(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         draws = jax.random.gamma(key, self.concentration, shape + self.batch_shape, self.dtype)
         return draws / self.rate
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        r"""In $x = \log(\tau / E\tau)$ the log-density is $-a (e^x - 1 - x)$ up to a constant.
+
+        $e^x - 1 - x = r$ has its roots inside $-(r + \sqrt{2r})$ and $\log(1 + r + \sqrt{2r})$.
+        """
+        if isinstance(rule, Delta):
+            return point(self)
+        if isinstance(rule, Unscented):
+            return self._sigma_points()
+        a = self.concentration
+        r = cutoff(self.dtype) / a
+        reach = r + jnp.sqrt(2 * r)
+        n = rule.n if isinstance(rule, LogTrapezoid) else counts(rule).gamma
+        x, log_jacobian = stretch(reach, jnp.log1p(reach), n)
+        # Shapes below 0.05 put mass below the smallest positive number; the node must stay positive for log tau.
+        tau = jnp.maximum(self.mean * jnp.exp(x), jnp.finfo(self.dtype).tiny)
+        return tau, normalised(log_jacobian - a * (jnp.expm1(x) - x))
+
+    def _sigma_points(self) -> Nodes:
+        r"""Three points in $s = \log\tau$ matching four moments of the log-Gamma density (paper, Unscented strategy).
+
+        With $\sigma^2 = \psi_1(a)$, skewness $g = \psi_2 / \sigma^3$ and kurtosis $k = \psi_3/\sigma^4 + 3$, they are
+        $\bar s$, $\bar s - u\sigma$, $\bar s + w\sigma$ where $w - u = g$ and $w u = k - g^2$.
+        """
+        a = self.concentration
+        v, third = polygamma(1, a), polygamma(2, a)
+        fourth = polygamma(3, a) + 3 * v**2
+        fourth = jnp.where(fourth <= third**2 / v, 1.001 * third**2 / v, fourth)  # the reference code's guard
+        scale = jnp.sqrt(v)
+        skew = third / scale**3
+        u = 0.5 * (-skew + jnp.sqrt(4 * fourth - 3 * third**2 / v) / v)
+        w = u + skew
+        centre = self.to_mean()[0]
+        w3 = 1 / (w * (u + w))
+        w2 = w / u * w3
+        s = jnp.stack([centre, centre - u * scale, centre + w * scale])
+        return jnp.exp(s), jnp.log(jnp.stack([1 - w2 - w3, w2, w3]))
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """Basis log t and t - 1 - log t with t = tau / E[tau]: nearly u and u^2 / 2 at large shape."""
+        m = self.mean
+        t1, log_t = (z - m) / m, log_quotient(z, m)
+        beta1, beta2 = slopes(w, values, log_t, t1 - log_t, centred)
+        return type(self)(beta1 - beta2, beta2 / m)
+
+    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+        """`Delta`: eta1 log t + eta2 t has derivatives eta1 / m + eta2 and -eta1 / m^2."""
+        if isinstance(rule, Unscented):
+            return self._unscented(log_message)
+        if not isinstance(rule, Delta):
+            return None
+        m = self.mean
+        d1, d2 = derivatives(log_message, m)
+        return type(self)(-(m**2) * d2, d1 + m * d2)
+
+    def _unscented(self, log_message: LogMessage) -> Self:
+        r"""Discrete covariances against the exact Fisher matrix; biased on conjugate messages (see `Unscented`).
+
+        With t = tau / E[tau], $c_1 = Cov[\log t, l]$ and $c_2 = Cov[t, l]$:
+        $\Delta a = a (c_1 - c_2) / (a\psi_1 - 1)$, $-\Delta b = b (a\psi_1 c_2 - c_1) / (a\psi_1 - 1)$.
+        """
+        a, m = self.concentration, self.mean
+        tau, log_weights = self._sigma_points()
+        w, t = jnp.exp(log_weights), tau / m
+        y, log_t, t = (x - average(w, x) for x in (log_message(tau), jnp.log(t), t))
+        c2, difference = average(w, t * y), average(w, (log_t - t) * y)
+        excess = a * trigamma_minus_inverse(a)  # a psi_1(a) - 1, about 1 / (2a)
+        return type(self)(a * difference / excess, self.rate * (c2 - difference / excess))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        return INVERSE["positive"](lambda z: _cdf(self.concentration, self.rate * z), p, self.mean, self.std)
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.Gamma(self.concentration, self.rate)

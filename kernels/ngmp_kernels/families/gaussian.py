@@ -1,18 +1,34 @@
 """The scalar Gaussian family."""
 
+import functools
 import math
 from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import log_ratio_excess
-from ._family import AbstractFamily, broadcast, no_event
+from ..quadrature.nodes import Nodes, column, hermite, point
+from ..quadrature.regression import LogMessage, derivatives
+from ..quadrature.rules import AbstractRule, Delta, GaussHermite, Unscented, counts
+from ._family import AbstractFamily, broadcast, no_event, register
 
 _LOG_2PI = math.log(2 * math.pi)
 
 
+@functools.lru_cache
+def _hermite_slopes(n: int) -> np.ndarray:
+    """(3, n): coefficients of 1, u and u^2 - 1 in the regression of values at the Hermite nodes u on them."""
+    u, log_weights = hermite(n)
+    w = np.exp(log_weights - np.logaddexp.reduce(log_weights))
+    square = u**2 - w @ u**2  # orthogonal to 1, and to u by symmetry
+    return np.stack([w, w * u / (w @ u**2), w * square / (w @ square**2)])
+
+
+@register
 class Gaussian(AbstractFamily):
     r"""Scalar Gaussian: $T(z) = (z, z^2)$, $\eta = (\xi, -\Lambda/2)$ with $\xi = \Lambda m$ and precision $\Lambda$.
 
@@ -24,6 +40,10 @@ class Gaussian(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "gaussian"
+    words: ClassVar[str] = "a Gaussian variable (or an affine expression)"
+    symbol: ClassVar[str] = "N"
+    core: ClassVar[str] = "gaussian"
+    integrated: ClassVar[str] = "always"
 
     @classmethod
     def from_mean_variance(cls, mean: ArrayLike, variance: ArrayLike) -> Self:
@@ -59,10 +79,6 @@ class Gaussian(AbstractFamily):
     def variance(self) -> Float[Array, "*b"]:
         return 1 / self.precision
 
-    @property
-    def std(self) -> Float[Array, "*b"]:
-        return jnp.sqrt(self.variance)
-
     def statistics(self, z: Array) -> tuple[Array, Array]:
         return z, z**2
 
@@ -82,12 +98,6 @@ class Gaussian(AbstractFamily):
         ratio = other.precision / self.precision
         return 0.5 * (log_ratio_excess(ratio) + other.precision * (self.mean - other.mean) ** 2)
 
-    def fisher(self) -> Float[Array, "*b 2 2"]:
-        m, v = self.mean, self.variance
-        cross = 2 * m * v
-        row1, row2 = jnp.stack([v, cross], -1), jnp.stack([cross, 2 * v**2 + 4 * m**2 * v], -1)
-        return jnp.stack([row1, row2], -2)
-
     def slack(self) -> tuple[Array, ...]:
         return (-self.eta2,)
 
@@ -96,3 +106,49 @@ class Gaussian(AbstractFamily):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return self.mean + self.std * jax.random.normal(key, shape + self.batch_shape, self.dtype)
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        """`m + s u`, u the nodes of Hermite."""
+        if isinstance(rule, Delta):
+            return point(self)
+        n = rule.n if isinstance(rule, GaussHermite) else 3 if isinstance(rule, Unscented) else counts(rule).gaussian
+        u, log_weights = hermite(n)
+        z = self.mean + self.std * column(u, self)
+        return z, jnp.broadcast_to(column(log_weights, self), z.shape)
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """Basis u and u^2 with u = (z - m) / s.
+
+        Every rule has Hermite nodes, so the regression is one product with a constant matrix. What is left, at the u of
+        the rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
+        whatever the constant.
+        """
+        del w, centred
+        m, s = self.mean, self.std
+        table = jnp.asarray(_hermite_slopes(z.shape[0]), values.dtype)
+
+        def slopes(y: Array) -> Array:
+            return jnp.tensordot(table, y, 1, precision="highest")
+
+        u = (z - m) / s
+        centre, beta1, beta2 = slopes(values)
+        _, more1, more2 = slopes(values - (centre + u * (beta1 + beta2 * u)))
+        eta2 = (beta2 + more2) / s**2
+        return type(self)((beta1 + more1) / s - 2 * m * eta2, eta2)
+
+    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+        if not isinstance(rule, Delta):
+            return None
+        d1, d2 = derivatives(log_message, self.mean)
+        return type(self)(d1 - self.mean * d2, 0.5 * d2)
+
+    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+        """The linear coefficient `Lambda (z - m)` of a draw z, to which it moves the mean."""
+        noise = spread * jnp.sqrt(jnp.abs(self.precision)) * jax.random.normal(key, self.batch_shape, self.dtype)
+        return type(self)(noise, jnp.zeros_like(noise))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        return self.mean + self.std * ndtri(p)
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.Normal(self.mean, self.std)

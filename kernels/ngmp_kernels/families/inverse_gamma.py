@@ -5,11 +5,13 @@ from typing import Any, ClassVar, Self
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
-from ..numerics.gamma_functions import trigamma
-from ._family import AbstractFamily, broadcast, no_event
+from ..quadrature.nodes import Nodes
+from ..quadrature.rules import AbstractRule, LogTrapezoid, counts
+from ._family import AbstractFamily, broadcast, no_event, register
 from .gamma import Gamma
 
 
+@register
 class InverseGamma(AbstractFamily):
     r"""Inverse Gamma with shape $a$ and scale $b$: $T(v) = (\log v, 1/v)$, $\eta = (-a - 1, -b)$.
 
@@ -22,6 +24,7 @@ class InverseGamma(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "inversegamma"
+    integrated: ClassVar[str] = "always"
 
     @classmethod
     def from_concentration_scale(cls, concentration: ArrayLike, scale: ArrayLike) -> Self:
@@ -92,11 +95,6 @@ class InverseGamma(AbstractFamily):
     def kl(self, other: Self) -> Float[Array, "*b"]:
         return self.reciprocal.kl(other.reciprocal)
 
-    def fisher(self) -> Float[Array, "*b 2 2"]:
-        a, b = self.concentration, self.scale
-        row1, row2 = jnp.stack([trigamma(a), -1 / b], -1), jnp.stack([-1 / b, a / b**2], -1)
-        return jnp.stack([row1, row2], -2)
-
     def slack(self) -> tuple[Array, ...]:
         return self.reciprocal.slack()
 
@@ -105,3 +103,19 @@ class InverseGamma(AbstractFamily):
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return 1 / self.reciprocal.sample(key, shape)
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        """Those of the reciprocal, by the rules that are regressions there."""
+        tau, log_weights = self.reciprocal.nodes(rule if isinstance(rule, LogTrapezoid) else counts(rule))
+        return 1 / tau, log_weights
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """The regression on log t and t of t = 1/v."""
+        eta = self.reciprocal.regress(1 / z, w, values, centred)
+        return type(self)(-eta.eta1, eta.eta2)
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        return 1 / self.reciprocal.inverse_cdf(1 - p)
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.InverseGamma(self.concentration, self.scale)

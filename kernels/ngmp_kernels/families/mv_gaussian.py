@@ -5,12 +5,18 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
-from ._family import AbstractFamily, one_event_axis, promote
+from ..quadrature.nodes import Nodes, column, hermite_product
+from ..quadrature.regression import average
+from ..quadrature.rules import AbstractRule, GaussHermite, Unscented
+from ._family import AbstractFamily, one_event_axis, promote, register
 
 _LOG_2PI = math.log(2 * math.pi)
+_PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
+MOST_DIMENSIONS = max(_PER_AXIS)
 
 
 def _symmetric(x: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
@@ -27,6 +33,7 @@ def _with_batch(vector: Array, matrix: Array) -> tuple[Array, Array]:
     return jnp.broadcast_to(vector, batch + vector.shape[-1:]), jnp.broadcast_to(matrix, batch + matrix.shape[-2:])
 
 
+@register
 class MvGaussian(AbstractFamily):
     r"""Gaussian on $R^d$: $T(z) = (z, z z^T)$, $\eta = (\xi, -\Lambda/2)$ with $\xi = \Lambda m$.
 
@@ -39,6 +46,10 @@ class MvGaussian(AbstractFamily):
 
     event_ndim: ClassVar[int] = 1
     kind: ClassVar[str] = "mvgaussian"
+    words: ClassVar[str] = "a Gaussian vector (an MvNormal variable, A @ x)"
+    symbol: ClassVar[str] = "N"
+    core: ClassVar[str] = "gaussian"
+    integrated: ClassVar[str] = "short"
 
     @classmethod
     def from_mean_covariance(cls, mean: ArrayLike, covariance: ArrayLike) -> Self:
@@ -116,20 +127,6 @@ class MvGaussian(AbstractFamily):
         log_ratio = log_det(chol) - log_det(other_chol)
         return 0.5 * (trace - self.event_shape[0] + log_ratio + jnp.sum(white**2, axis=-1))
 
-    def fisher(self) -> Float[Array, "*b k k"]:
-        m, s = self.mean, self.covariance
-        d = self.event_shape[0]
-        third = jnp.einsum("...ij,...k->...ijk", s, m)
-        cross = third + jnp.swapaxes(third, -1, -2)  # Cov[z_i, z_j z_k] = S_ij m_k + S_ik m_j
-        # Cov[z_i z_j, z_k z_l] = S_ik E[z_j z_l] + (i <-> j) + m_i m_k S_jl + (i <-> j)
-        second = s + m[..., :, None] * m[..., None, :]
-        half = jnp.einsum("...ik,...jl->...ijkl", s, second) + jnp.einsum("...i,...k,...jl->...ijkl", m, m, s)
-        quartic = half + jnp.swapaxes(half, -4, -3)
-        batch = self.batch_shape
-        upper = jnp.concatenate([s, cross.reshape(batch + (d, d * d))], axis=-1)
-        lower = [jnp.moveaxis(cross, -3, -1).reshape(batch + (d * d, d)), quartic.reshape(batch + (d * d, d * d))]
-        return jnp.concatenate([upper, jnp.concatenate(lower, axis=-1)], axis=-2)
-
     def slack(self) -> tuple[Array, ...]:
         # Necessary, not sufficient: the smallest eigenvalue would cost a factorisation.
         return (-jnp.diagonal(self.eta2, axis1=-2, axis2=-1),)
@@ -144,3 +141,36 @@ class MvGaussian(AbstractFamily):
         # chol^{-T} noise has covariance (chol chol^T)^{-1}
         white = inverse_factor(self._chol)
         return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)
+
+    def nodes(self, rule: AbstractRule) -> Nodes:
+        """`m + C^{-T} u`, with C the Cholesky factor of the precision and u products of the nodes of Hermite."""
+        (d,) = self.event_shape
+        if d > MOST_DIMENSIONS:
+            raise TypeError(f"No quadrature over vectors of {d} entries: at most {MOST_DIMENSIONS}.")
+        n = rule.n if isinstance(rule, GaussHermite) else 3 if isinstance(rule, Unscented) else _PER_AXIS[d]
+        u, log_weights = hermite_product(n, d)
+        table = jnp.broadcast_to(jnp.asarray(u.T, self.dtype), (*self.batch_shape, *u.T.shape))
+        z = self.mean + jnp.moveaxis(unwhiten(self._chol, table), -1, 0)
+        return z, jnp.broadcast_to(column(log_weights, self), z.shape[:-1])
+
+    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
+        """With `u = C^T (z - m)`, 1, u_i and u_i u_j - [i = j] are orthogonal at three nodes an axis and more."""
+        del centred
+        m, chol = self.mean, self._chol
+        u = jnp.einsum("...ji,q...j->q...i", chol, z - m)
+        y = values - average(w, values)
+        y = w * jnp.where(w > 0, y, 0)
+        slope = jnp.einsum("...ij,q...j,q...->...i", chol, u, y)
+        bend = chol @ jnp.einsum("q...i,q...j,q...->...ij", u, u, y) @ jnp.swapaxes(chol, -1, -2)
+        return type(self)(slope - _matvec(bend, m), 0.5 * bend)
+
+    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+        """As of a scalar: `Lambda (z - m)` of a draw z."""
+        noise = spread * jnp.einsum("nij,nj->ni", -2 * self.eta2, self.sample(key) - self.mean)
+        return type(self)(noise, jnp.zeros_like(self.eta2))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        return self.mean + self.std * ndtri(p)[..., None]
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.MultivariateNormal(self.mean, precision_matrix=self.precision)

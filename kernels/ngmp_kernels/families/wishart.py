@@ -10,7 +10,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.cholesky import cholesky, inverse, log_det
 from ..numerics.gamma_functions import digamma, gammaln, trigamma
-from ._family import AbstractFamily, promote
+from ._family import AbstractFamily, promote, register
+from .gamma import Gamma
 from .mv_gaussian import _symmetric
 
 _LOG_2, _LOG_PI = math.log(2.0), math.log(math.pi)
@@ -35,6 +36,7 @@ def _degrees(s: Float[Array, "*b"], d: int) -> Float[Array, "*b"]:
     return d - 1 + jnp.exp(jax.lax.fori_loop(0, _NEWTON, step, start))
 
 
+@register
 class Wishart(AbstractFamily):
     r"""Wishart with $\nu$ degrees of freedom and scale S: $T(W) = (W, \log\det W)$,
     $\eta = (-S^{-1}/2, (\nu - d - 1)/2)$.
@@ -128,17 +130,6 @@ class Wishart(AbstractFamily):
     def kl(self, other: Self) -> Float[Array, "*b"]:
         return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
 
-    def fisher(self) -> Float[Array, "*b k k"]:
-        s, df, batch = self.scale, self.df, self.batch_shape
-        d = s.shape[-1]
-        # Cov[W_ij, W_kl] = nu (S_ik S_jl + S_il S_jk), Cov[W, log det W] = 2 S
-        half = jnp.einsum("...ik,...jl->...ijkl", s, s)
-        quartic = df[..., None, None, None, None] * (half + jnp.swapaxes(half, -2, -1))
-        cross = 2 * s.reshape(*batch, d * d, 1)
-        corner = jnp.sum(trigamma(_halves(df, d)), -1)[..., None, None]
-        upper = jnp.concatenate([quartic.reshape(*batch, d * d, d * d), cross], axis=-1)
-        return jnp.concatenate([upper, jnp.concatenate([jnp.swapaxes(cross, -1, -2), corner], axis=-1)], axis=-2)
-
     def slack(self) -> tuple[Array, ...]:
         return -jnp.diagonal(self.eta1, axis1=-2, axis2=-1), self.df - (self.eta1.shape[-1] - 1)
 
@@ -157,3 +148,15 @@ class Wishart(AbstractFamily):
         a = normal + chi[..., None] * jnp.eye(d, dtype=self.dtype)
         root = cholesky(self.scale) @ a
         return root @ jnp.swapaxes(root, -1, -2)
+
+    @property
+    def diagonal(self) -> Gamma:
+        r"""The entries of the diagonal, $W_{ii} \sim S_{ii} \chi^2_\nu$, (*b, d)."""
+        scales = jnp.diagonal(self.scale, axis1=-2, axis2=-1)
+        return Gamma.from_concentration_rate(0.5 * self.df[..., None], 0.5 / scales)
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        raise NotImplementedError("entries of a Wishart have no quantiles in closed form; those of q.diagonal have")
+
+    def counterpart(self, dist: Any) -> Any:
+        return dist.Wishart(self.df, scale_matrix=self.scale)

@@ -20,8 +20,9 @@ from jaxtyping import Array, Float
 
 from ..families import Gaussian
 from ..numerics.logarithm import log, softplus
-from .nodes import AbstractRule, GaussHermite, Quadrature, nodes
-from .projection import LogMessage, derivatives
+from .projection import LogMessage, nodes
+from .regression import derivatives
+from .rules import AbstractRule, GaussHermite, Quadrature
 from .tilted import tilted_evidence
 
 MOMENTS = Quadrature(gaussian=128)  # a sigmoid under a variance of 9 to 1e-8, see tests/kernels/factors/test_cdf.py

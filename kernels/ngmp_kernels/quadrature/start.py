@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..families import Gaussian
-from .projection import derivatives
+from .regression import derivatives
 
 _REACH = 14.5  # in u = asinh(z): peaks are looked for up to |z| = 10^6
 _NODES, _ROUNDS = 33, 6  # every round looks at the interval between the neighbours of the best node: a sixteenth

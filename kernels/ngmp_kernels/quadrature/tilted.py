@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..families import AbstractFamily, Gaussian
-from .nodes import AbstractRule, Quadrature
 from .projection import LogMessage, nodes
+from .rules import AbstractRule, Quadrature
 
 _REACH = 9.0  # standard deviations of the cavity that a grid covers
 
