@@ -67,3 +67,10 @@ def data_dir() -> Path:
     if not Path(given).is_dir():
         pytest.skip(f"NGMP_DATA={given} is not a folder")
     return Path(given)
+
+
+@pytest.fixture
+def only64(x64: bool) -> None:
+    """For tests whose references are compared in float64 only."""
+    if not x64:
+        pytest.skip("compared in float64 only")

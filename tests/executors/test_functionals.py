@@ -13,109 +13,21 @@ from ngmp_compiler.executors.gaussian.base import Piece, PieceLink, Potential
 from ngmp_compiler.executors.gaussian.rows import Rows
 from ngmp_compiler.executors.gaussian.vectors import Term, Vectors
 from ngmp_compiler.graph.index import index_map
-from ngmp_compiler.linalg import factor, function_space
 from ngmp_kernels.families import MvGaussian
+
+
+def close(actual, expected, tol=1e-9):
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=tol, atol=tol)
 
 SPACES = pytest.mark.parametrize("space", ["weight", "function"])
 
 
-def _close(actual, expected, tol=1e-9):
-    np.testing.assert_allclose(np.asarray(actual), expected, rtol=tol, atol=tol)
-
-
-def _dense(precision, linear):
+def dense_gaussian(precision, linear):
     """Mean, covariance and log-integral of `exp{linear . w - w^T precision w / 2}`, by numpy."""
     covariance = np.linalg.inv(precision)
     sign, log_det = np.linalg.slogdet(precision / (2 * np.pi))
     assert sign > 0
     return covariance @ linear, covariance, 0.5 * linear @ covariance @ linear - 0.5 * log_det
-
-
-# -- linear algebra -------------------------------------------------------------------------------------------------
-
-
-def _functionals(n=6, d=8):
-    rng = np.random.default_rng(n)
-    a = rng.normal(size=(n, d))
-    return a @ a.T, rng.uniform(0.1, 2.0, n), rng.normal(size=n)
-
-
-NEGATIVE = {
-    "none": [],
-    "zero": [(0, 0.0), (1, 0.0)],
-    "some": [(0, -0.02), (2, 0.0)],
-    "small": [(i, -0.01) for i in range(6)],
-}
-
-
-def _by_inverse(k, lam, e):
-    k = 0.5 * (k + k.T)
-    c = jnp.linalg.inv(jnp.linalg.inv(k) + jnp.diag(lam))
-    return c @ e, jnp.diag(c), 0.5 * e @ c @ e - 0.5 * jnp.linalg.slogdet(jnp.eye(len(e)) + k * lam)[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", NEGATIVE)
-def test_function_space_and_its_derivatives(case):
-    k, lam, e = _functionals()
-    for i, x in NEGATIVE[case]:
-        lam[i] = x
-    found = function_space(k, lam, e)
-    for a, b in zip(found[:3], _by_inverse(k, lam, e), strict=True):
-        _close(a, b)
-    assert found.jitter == 0
-
-    def ours(k, lam, e):
-        return function_space(0.5 * (k + k.T), lam, e)[:3]
-
-    for mode in (jax.jacfwd, jax.jacrev):
-        expected = jax.jacfwd(_by_inverse, (0, 1, 2))(k, lam, e)
-        for a, b in zip(jax.tree.leaves(mode(ours, (0, 1, 2))(k, lam, e)), jax.tree.leaves(expected), strict=True):
-            _close(a, b)
-    second = jax.jacfwd(jax.jacrev(lambda *x: ours(*x)[1], 1), 0)(k, lam, e)
-    _close(second, jax.jacfwd(jax.jacfwd(lambda *x: _by_inverse(*x)[1], 1), 0)(k, lam, e))
-
-
-def test_function_space_keeps_its_digits_under_sharp_potentials():
-    k, lam, _ = _functionals()
-    lam = 1e12 * lam
-    y = np.arange(6.0)
-    found = function_space(k, lam, lam * y)
-    # C = S^-1 (I + (S K S)^-1)^-1 S^-1 = 1/lambda - O(1/(lambda^2 K)): to twelve digits the noise alone.
-    _close(found.variance * lam, np.ones(6), 1e-10)
-    _close(found.mean, y, 1e-10)
-
-
-def test_function_space_of_a_singular_prior_and_an_improper_posterior():
-    k = np.ones((3, 3))  # three times the same functional
-    found = function_space(k, np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, -1.0]))
-    _close(found.variance, np.full(3, 1 / 7))
-    _close(found.mean, np.zeros(3))
-    assert not np.isfinite(function_space(k, np.array([1.0, -2.0, -0.5]), np.zeros(3)).log_expectation)
-
-
-def test_factor_raises_the_diagonal_only_where_rounding_calls_for_it():
-    chol, jitter = factor(jnp.eye(3) * 2.0)
-    assert jitter == 0
-    _close(chol, np.sqrt(2.0) * np.eye(3))
-    singular = np.ones((3, 3)) * np.array([1e6, 1.0, 1e-6]) * np.array([1e6, 1.0, 1e-6])[:, None]
-    chol, jitter = factor(singular)
-    assert 0 < jitter < 1e-13
-    np.testing.assert_allclose(chol @ chol.T, singular, rtol=1e-12)
-    for improper in (np.diag([1e6, -1e-6]), np.array([[1.0, 1.0 + 1e-9], [1.0 + 1e-9, 1.0]]), np.zeros((2, 2))):
-        chol, jitter = factor(improper)
-        assert np.isnan(np.asarray(chol)).any() and jitter == 0
-    many = jax.jit(jax.vmap(factor))(jnp.stack([jnp.ones((3, 3)), jnp.eye(3), -jnp.eye(3)]))
-    assert many[1][0] > 0 and many[1][1] == 0 and not np.isfinite(many[0][2]).all()
-    root = np.random.default_rng(0).normal(size=(4, 4))
-    symmetric = jnp.asarray(root @ root.T + np.eye(4))
-
-    def both(f):
-        return jax.jacrev(lambda x: f(0.5 * (x + x.T)))(symmetric)
-
-    _close(both(lambda x: factor(x)[0]), both(jnp.linalg.cholesky))
-    # At a singular matrix the derivative is that of the raised one: large, but a number.
-    assert np.isfinite(jax.grad(lambda x: jnp.sum(factor(x)[0]))(jnp.ones((3, 3)))).all()
 
 
 # -- rows and vectors -----------------------------------------------------------------------------------------------
@@ -140,10 +52,10 @@ def test_rows_are_laid_out_and_put_back(layout):
     if not len(where):
         return
     taken = rows.take(jnp.asarray(values))
-    _close(rows.put(taken), values)
+    close(rows.put(taken), values)
     expected = np.zeros((count, 2))
     np.add.at(expected, where, values)
-    _close(rows.scatter([x.sum(1) for x in taken]), expected)
+    close(rows.scatter([x.sum(1) for x in taken]), expected)
 
 
 def _term(where, count, d, op, coefficient, number=0):
@@ -194,14 +106,14 @@ def _check_against_dense(where, count, d, kind, space, negative=False, tol=1e-9)
     for at, phi, lam, h in groups:
         np.add.at(precision, at, lam[:, None, None] * phi[:, :, None] * phi[:, None])
         np.add.at(linear, at, h[:, None] * phi)
-    exact = [_dense(p, h) for p, h in zip(precision, linear, strict=True)]
-    _close(solved.log_volume, sum(e[2] - 0.5 * h @ e[0] for e, h in zip(exact, linear, strict=True)), tol)
-    _close(solved.mean, np.stack([e[0] for e in exact]), tol)
-    _close(solved.marginal.precision, precision, tol)
-    _close(solved.marginal.mean, np.stack([e[0] for e in exact]), tol)
+    exact = [dense_gaussian(p, h) for p, h in zip(precision, linear, strict=True)]
+    close(solved.log_volume, sum(e[2] - 0.5 * h @ e[0] for e, h in zip(exact, linear, strict=True)), tol)
+    close(solved.mean, np.stack([e[0] for e in exact]), tol)
+    close(solved.marginal.precision, precision, tol)
+    close(solved.marginal.mean, np.stack([e[0] for e in exact]), tol)
     for (at, phi, _, _), (m, v) in zip([*groups[1:], groups[0]], moments, strict=True):
-        _close(m, [f @ exact[i][0] for f, i in zip(phi, at, strict=True)], tol)
-        _close(v, [f @ exact[i][1] @ f for f, i in zip(phi, at, strict=True)], tol)
+        close(m, [f @ exact[i][0] for f, i in zip(phi, at, strict=True)], tol)
+        close(v, [f @ exact[i][1] @ f for f, i in zip(phi, at, strict=True)], tol)
 
 
 @SPACES
@@ -294,7 +206,7 @@ def _posterior_of_leaves(post, phi, precision, linear, key="y.z"):
     """The posterior that the leaves of a run imply, by numpy."""
     leaf = post.state.leaves[key]
     lam, h = -2 * np.asarray(leaf.eta2), np.asarray(leaf.eta1)
-    return _dense(precision + phi.T @ (lam[:, None] * phi), linear + phi.T @ h)
+    return dense_gaussian(precision + phi.T @ (lam[:, None] * phi), linear + phi.T @ h)
 
 
 @pytest.mark.parametrize("n, d", [(5, 12), (12, 3)])
@@ -308,8 +220,8 @@ def test_the_choice_is_made_printed_and_exact(n, d):
     assert post.converged and post.jitter == 0 and post.reason == "converged"
     (key,) = post.state.leaves
     mean, covariance, _ = _posterior_of_leaves(post, phi, np.eye(d) / 2, np.full(d, 0.15), key)
-    _close(post["w"].mean, mean)
-    _close(post["w"].covariance, covariance)
+    close(post["w"].mean, mean)
+    close(post["w"].covariance, covariance)
 
 
 @pytest.mark.slow
@@ -324,7 +236,7 @@ def test_both_spaces_find_the_same_fixed_point_and_predictions(monkeypatch):
         ahead = [program.predict(post, site, phi=phi, psi=psi, y=y, z=z) for site in ("y", "z", "u")]
         kept = [(p.mean, p.variance, p.log_density) for p in ahead]
         runs.append((post.free_energy, post["w"].mean, post["w"].covariance, kept))
-    jax.tree.map(lambda a, b: _close(a, b, 1e-7), *runs)
+    jax.tree.map(lambda a, b: close(a, b, 1e-7), *runs)
 
 
 def test_masked_rows_say_nothing(monkeypatch):
@@ -333,8 +245,8 @@ def test_masked_rows_say_nothing(monkeypatch):
     _force(monkeypatch, "function")
     program = ngmp.compile(classify)
     masked, fewer = program(phi=phi, y=y, mask=mask), program(phi=phi[mask], y=y[mask])
-    _close(masked["w"].mean, fewer["w"].mean, 1e-8)
-    _close(masked.free_energy, fewer.free_energy, 1e-8)
+    close(masked["w"].mean, fewer["w"].mean, 1e-8)
+    close(masked.free_energy, fewer.free_energy, 1e-8)
 
 
 def test_without_a_prior_of_its_own_a_vector_stays_in_weight_space():
@@ -352,7 +264,7 @@ def test_vmap_and_derivatives_in_function_space(monkeypatch):
     masks = np.random.default_rng(2).random((3, 5)) < 0.7
     many = jax.vmap(lambda m: program(phi=phi, y=y, mask=m).free_energy)(masks)
     for mask, energy in zip(masks, many, strict=True):
-        _close(energy, program(phi=phi, y=y, mask=mask).free_energy)
+        close(energy, program(phi=phi, y=y, mask=mask).free_energy)
 
     def loss(scale, phi):
         post = program(phi=phi, y=y, mask=masks[0], scale=scale)
@@ -360,18 +272,18 @@ def test_vmap_and_derivatives_in_function_space(monkeypatch):
 
     by_scale, by_phi = jax.jit(jax.grad(loss, (0, 1)))(1.5, phi)
     step = 1e-5
-    _close(by_scale, (loss(1.5 + step, phi) - loss(1.5 - step, phi)) / (2 * step), 1e-6)
+    close(by_scale, (loss(1.5 + step, phi) - loss(1.5 - step, phi)) / (2 * step), 1e-6)
     bump = np.zeros_like(phi)
     row = int(np.flatnonzero(masks[0])[0])
     bump[row, 2] = step
-    _close(by_phi[row, 2], (loss(1.5, phi + bump) - loss(1.5, phi - bump)) / (2 * step), 1e-6)
+    close(by_phi[row, 2], (loss(1.5, phi + bump) - loss(1.5, phi - bump)) / (2 * step), 1e-6)
 
 
 def test_no_data_is_the_prior():
     post = ngmp.compile(classify)(phi=np.zeros((0, 4)), y=np.zeros(0), scale=2.0)
     assert post.converged
-    _close(post["w"].mean, np.full(4, 0.3))
-    _close(post["w"].covariance, 2 * np.eye(4))
+    close(post["w"].mean, np.full(4, 0.3))
+    close(post["w"].covariance, 2 * np.eye(4))
 
 
 @SPACES
@@ -383,7 +295,7 @@ def test_duplicate_and_constant_features(monkeypatch, space):
     post = ngmp.compile(classify)(phi=phi, y=y)
     assert post.converged and post.jitter == 0
     mean, _, _ = _posterior_of_leaves(post, phi, np.eye(6), np.full(6, 0.3), *post.state.leaves)
-    _close(post["w"].mean, mean)
+    close(post["w"].mean, mean)
 
 
 def test_a_repaired_precision_reports_itself():
@@ -398,7 +310,7 @@ def test_a_repaired_precision_reports_itself():
     post = program(phi=phi, y=x)
     assert post.converged and 0 < post.jitter < 1e-12
     assert "singular to rounding" in post.reason and "duplicate features" in post.reason
-    _close(phi @ np.asarray(post["w"].mean), x, 1e-3)
+    close(phi @ np.asarray(post["w"].mean), x, 1e-3)
     assert np.isfinite(post.free_energy)
     assert program(phi=np.stack([x, np.arange(16.0)], 1), y=x).jitter == 0
 

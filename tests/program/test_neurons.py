@@ -10,6 +10,7 @@ import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler.declare.sample import trace
 from ngmp_compiler.schedule import gaussian as _schedule_gaussian
+from tests.inside import equations
 from tests.oracle.interpreter import Interpreter, rolled_leaves
 
 NEURONS, SEEN, DAMPING, UPDATES = 5, 3, 0.5, 8  # more than four neurons are rolled into one group
@@ -77,15 +78,6 @@ def test_every_projected_interface_is_updated_once_in_every_sweep(states):
             pairs = zip(old.natural, after.leaves[key].natural, strict=True)
             moved[key] = int(np.sum(np.any([np.asarray(a) != np.asarray(b) for a, b in pairs], axis=0)))
         assert moved == expected
-
-
-def equations(jaxpr) -> int:
-    total = len(jaxpr.eqns)
-    for eqn in jaxpr.eqns:
-        for value in jax.tree.leaves(eqn.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
-            inner = getattr(value, "jaxpr", value)
-            total += equations(inner) if hasattr(inner, "eqns") else 0
-    return total
 
 
 def test_program_size_does_not_depend_on_the_data(program, states):

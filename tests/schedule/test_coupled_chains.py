@@ -11,19 +11,7 @@ from scipy.special import logsumexp
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Dirichlet, Normal, Poisson, take
 from ngmp_compiler.schedule.slices import slices
-
-
-def core_line(program, **inputs):
-    return program.lower(**inputs).describe().split("conjugate core\n")[1].split("\n\n")[0]
-
-
-def equations(jaxpr):
-    total = len(jaxpr.eqns)
-    for equation in jaxpr.eqns:
-        for value in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns") or hasattr(x, "jaxpr")):
-            inner = getattr(value, "jaxpr", value)
-            total += equations(inner) if hasattr(inner, "eqns") else 0
-    return total
+from tests.inside import core_line, equations, tables_of
 
 
 def forward_backward(first, moves, likelihood):
@@ -122,21 +110,6 @@ def test_vmap_and_derivatives():
 
 
 # -- other couplings --------------------------------------------------------------------------------------------------
-
-
-def tables_of(program, **inputs):
-    """Joint marginals of the tables of every site, at the posterior, straight from the core."""
-    static, dynamic = program._split((), inputs)
-    compiled = program._build(static, jax.tree.map(jnp.asarray, dynamic))
-    core, groups = compiled.map.core, compiled.plan.groups
-    unary = {p: t.eta1 for p, t in core.totals.items() if p.family is ngmp.families.Categorical}
-    found = {}
-    for executor in compiled.plan.discrete:
-        for g, parts in executor.solve(unary, core.tables, frozenset(core.tables)).tables.items():
-            for rows, joint in parts:
-                rows = np.arange(groups[g].n) if rows is None else rows
-                found.setdefault(g, {}).update(zip(rows.tolist(), np.exp(joint), strict=True))
-    return found
 
 
 def random_network(seed):
