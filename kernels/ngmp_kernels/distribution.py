@@ -71,6 +71,8 @@ class Distribution:
     placeholder: ClassVar[float | int]
     """A valid outcome, put where data are masked."""
     signatures: ClassVar[tuple[Signature, ...]]
+    also_called: ClassVar[Mapping[str, str]] = {}
+    """Other words for parameters, which errors answer with the one that is used here."""
     classes: int = 1
     """How many sites, one for every choice of a selector, declare one outcome."""
     several: ClassVar[bool] = False
@@ -94,7 +96,8 @@ class Distribution:
             first = f"{', '.join(cls._positional)} by position" if cls._positional else "nothing by position"
             last = f" and by keyword {', '.join(f'{k}=' for k in cls._keywords)}" if cls._keywords else ""
             got = [f"{len(args)} positional arguments"] if len(args) > len(cls._positional) else []
-            got += [f"{name}=" for name in unknown]
+            meant = {name: cls.also_called.get(name) for name in unknown}
+            got += [f"{name}=" + (f" (did you mean {word}=?)" if word else "") for name, word in meant.items()]
             raise TypeError(f"{cls.__name__} takes {first}{last}; got {' and '.join(got)}")
         return super().__new__(cls)
 

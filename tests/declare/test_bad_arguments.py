@@ -173,7 +173,7 @@ def test_every_interface_without_a_kernel_is_listed():
     with pytest.raises(ModelError) as info:
         ngmp.compile(model)(y=Y)
     found = [(p.site, p.interface) for p in info.value.problems]
-    interfaces = ["rate", "variance", "shape", "rate", "probs"]
+    interfaces = ["rate", "variance", "concentration", "rate", "probs"]
     assert found == [(s, f"interface {i}") for s, i in zip("abccd", interfaces, strict=True)]
     assert "5 problems" in str(info.value)
 

@@ -156,7 +156,7 @@ def test_bad_data_under_vmap_leave_the_other_runs_alone():
         (lambda v: Normal(0.0, variance=v), "scale (variance, precision or std) must be positive"),
         (lambda v: Normal(0.0, precision=v), "scale (variance, precision or std) must be positive"),
         (lambda v: Normal(0.0, std=v), "scale (variance, precision or std) must be positive"),
-        (lambda v: Gamma(v, rate=1.0), "shape must be positive"),
+        (lambda v: Gamma(v, rate=1.0), "concentration must be positive"),
         (lambda v: Gamma(1.0, rate=v), "rate (or scale) must be positive"),
         (lambda v: Gamma(1.0, scale=v), "rate (or scale) must be positive"),
         (lambda v: Beta(v, 1.0), "a must be positive"),

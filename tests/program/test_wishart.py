@@ -159,7 +159,7 @@ def test_bad_wishart_and_inverse_gamma():
         ngmp.sample("y", MvNormal(np.zeros(2), precision=w), obs=np.zeros(2))
         ngmp.sample("u", Normal(0.0, variance=v), obs=1.0)
 
-    every = ("df must be finite and above 1", "positive definite", "the shape must be positive", "the scale must be")
+    every = ("df must be finite and above 1", "positive definite", "concentration must be positive", "scale must be")
     refused(wishart, *every, df=0.5, scale=np.array([[1.0, 2.0], [2.0, 1.0]]))
 
     def sizes():

@@ -43,8 +43,9 @@ class GammaPrior(AbstractConjugate):
         return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        a = self.concentration
         return {
-            "the shape must be positive and finite": (self.concentration > 0.0) & jnp.isfinite(self.concentration),
+            "the concentration must be positive and finite": (a > 0.0) & jnp.isfinite(a),
             "the rate (or scale) must be positive and finite": (self.rate > 0.0) & jnp.isfinite(self.rate),
         }
 
@@ -58,16 +59,16 @@ class GammaPrior(AbstractConjugate):
         return gammainc(a, x)
 
 
-def _factor(shape: Any, rate: Any, scale: Any) -> GammaPrior:
-    return GammaPrior(as_float(shape), reciprocal(as_float(scale)) if rate is None else as_float(rate))
+def _factor(concentration: Any, rate: Any, scale: Any) -> GammaPrior:
+    return GammaPrior(as_float(concentration), reciprocal(as_float(scale)) if rate is None else as_float(rate))
 
 
-def _lower_prior(out: Any, shape: Any, rate: Any = None, scale: Any = None) -> Lowered:
-    return Lowered(_factor(shape, rate, scale), (out,))
+def _lower_prior(out: Any, concentration: Any, rate: Any = None, scale: Any = None) -> Lowered:
+    return Lowered(_factor(concentration, rate, scale), (out,))
 
 
-def _lower_constant(out: Any, shape: Any, rate: Any = None, scale: Any = None) -> Lowered:
-    factor, out = _factor(shape, rate, scale), as_float(out)
+def _lower_constant(out: Any, concentration: Any, rate: Any = None, scale: Any = None) -> Lowered:
+    factor, out = _factor(concentration, rate, scale), as_float(out)
     conditions = {**factor.checks(), "outcomes must be positive": out > 0.0}
     value = factor.log_density(out)
     return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
@@ -75,25 +76,27 @@ def _lower_constant(out: Any, shape: Any, rate: Any = None, scale: Any = None) -
 
 @register
 class Gamma(Distribution):
-    """`Gamma(shape, rate=)` or `Gamma(shape, scale=)`: mean shape/rate, variance shape/rate^2."""
+    """`Gamma(concentration, rate=)` or `Gamma(concentration, scale=)`: of concentration a and rate b, the mean is a/b
+    and the variance a/b^2."""
 
     __slots__ = ()
     family = GammaFamily
-    event_ndims: ClassVar = {"out": 0, "shape": 0, "rate": 0, "scale": 0}
+    event_ndims: ClassVar = {"out": 0, "concentration": 0, "rate": 0, "scale": 0}
     placeholder = 1.0
+    also_called: ClassVar = {"shape": "concentration"}
     signatures = (
         *(
-            Signature({"out": GAMMA, "shape": CONSTANT, k: CONSTANT}, _lower_prior, GammaPrior)
+            Signature({"out": GAMMA, "concentration": CONSTANT, k: CONSTANT}, _lower_prior, GammaPrior)
             for k in ("rate", "scale")
         ),
         *(
-            Signature({"out": CONSTANT, "shape": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor)
+            Signature({"out": CONSTANT, "concentration": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor)
             for k in ("rate", "scale")
         ),
     )
 
-    def __init__(self, shape: Any, *, rate: Any = None, scale: Any = None):
-        self.arguments = {"shape": shape, **exactly_one("Gamma", rate=rate, scale=scale)}
+    def __init__(self, concentration: Any, *, rate: Any = None, scale: Any = None):
+        self.arguments = {"concentration": concentration, **exactly_one("Gamma", rate=rate, scale=scale)}
 
 
 def _case(key: Any, dtype: Any) -> Case:

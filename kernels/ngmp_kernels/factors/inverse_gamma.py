@@ -40,8 +40,9 @@ class InverseGammaPrior(AbstractConjugate):
         return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        a = self.concentration
         return {
-            "the shape must be positive and finite": (self.concentration > 0.0) & jnp.isfinite(self.concentration),
+            "the concentration must be positive and finite": (a > 0.0) & jnp.isfinite(a),
             "the scale must be positive and finite": (self.scale > 0.0) & jnp.isfinite(self.scale),
         }
 
@@ -151,12 +152,12 @@ def _of_variance(j: int, message: LogMessage) -> LogMessage:
     return message if j == 0 else lambda v: message(1.0 / v)
 
 
-def _lower_prior(out: Any, shape: Any, scale: Any) -> Lowered:
-    return Lowered(InverseGammaPrior(as_float(shape), as_float(scale)), (out,))
+def _lower_prior(out: Any, concentration: Any, scale: Any) -> Lowered:
+    return Lowered(InverseGammaPrior(as_float(concentration), as_float(scale)), (out,))
 
 
-def _lower_constant(out: Any, shape: Any, scale: Any) -> Lowered:
-    factor, out = InverseGammaPrior(as_float(shape), as_float(scale)), as_float(out)
+def _lower_constant(out: Any, concentration: Any, scale: Any) -> Lowered:
+    factor, out = InverseGammaPrior(as_float(concentration), as_float(scale)), as_float(out)
     conditions = {**factor.checks(), "outcomes must be positive": out > 0.0}
     value = factor.log_density(out)
     return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
@@ -164,19 +165,24 @@ def _lower_constant(out: Any, shape: Any, scale: Any) -> Lowered:
 
 @register
 class InverseGamma(Distribution):
-    """`InverseGamma(shape, scale=)`: of 1/t for t ~ Gamma(shape, rate=scale); its mean is scale/(shape - 1)."""
+    """`InverseGamma(concentration, scale=)`: of 1/t for t ~ Gamma(a, rate=b), a the concentration and b the scale; its
+    mean is b/(a - 1)."""
 
     __slots__ = ()
     family = InverseGammaFamily
-    event_ndims: ClassVar = {"out": 0, "shape": 0, "scale": 0}
+    event_ndims: ClassVar = {"out": 0, "concentration": 0, "scale": 0}
     placeholder = 1.0
-    signatures = (
-        Signature({"out": INVERSE_GAMMA, "shape": CONSTANT, "scale": CONSTANT}, _lower_prior, InverseGammaPrior),
-        Signature({"out": CONSTANT, "shape": CONSTANT, "scale": CONSTANT}, _lower_constant, ConstantFactor),
+    also_called: ClassVar = {"shape": "concentration"}
+    signatures = tuple(
+        Signature({"out": out, "concentration": CONSTANT, "scale": CONSTANT}, lower, factor)
+        for out, lower, factor in (
+            (INVERSE_GAMMA, _lower_prior, InverseGammaPrior),
+            (CONSTANT, _lower_constant, ConstantFactor),
+        )
     )
 
-    def __init__(self, shape: Any, *, scale: Any):
-        self.arguments = {"shape": shape, "scale": scale}
+    def __init__(self, concentration: Any, *, scale: Any):
+        self.arguments = {"concentration": concentration, "scale": scale}
 
 
 def _some(key: Any, dtype: Any, low: float = 3.0) -> InverseGammaFamily:

@@ -197,7 +197,7 @@ class AbstractFamily(eqx.Module):
         del rule, log_message
         return None
 
-    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self | None:
+    def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self | None:
         """A random message that moves q to about one of its draws, for restarts; None: it follows its neighbours."""
         del key, spread
         return None

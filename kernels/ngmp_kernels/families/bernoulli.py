@@ -97,7 +97,7 @@ class Bernoulli(AbstractFamily):
         del z, w, centred
         return type(self)(values[1] - values[0])
 
-    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+    def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """Standard normal logits."""
         return type(self)(spread * jax.random.normal(key, self.eta1.shape, self.dtype))
 

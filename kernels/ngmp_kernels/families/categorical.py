@@ -101,7 +101,7 @@ class Categorical(AbstractFamily):
         del z, w, centred
         return type(self)(jnp.moveaxis(values - jnp.mean(values, axis=0), 0, -1))
 
-    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+    def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """Standard normal logits."""
         return type(self)(spread * jax.random.normal(key, self.eta1.shape, self.dtype))
 

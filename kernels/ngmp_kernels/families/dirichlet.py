@@ -105,7 +105,7 @@ class Dirichlet(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.dirichlet(key, self.concentration, shape + self.batch_shape, self.dtype)
 
-    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+    def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """A draw times the total concentration: q once more, as counts."""
         return type(self)(spread * jnp.sum(self.concentration, -1, keepdims=True) * self.sample(key))
 

@@ -142,7 +142,7 @@ class Gaussian(AbstractFamily):
         d1, d2 = derivatives(log_message, self.mean)
         return type(self)(d1 - self.mean * d2, 0.5 * d2)
 
-    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+    def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """The linear coefficient `Lambda (z - m)` of a draw z, to which it moves the mean."""
         noise = spread * jnp.sqrt(jnp.abs(self.precision)) * jax.random.normal(key, self.batch_shape, self.dtype)
         return type(self)(noise, jnp.zeros_like(noise))

@@ -164,7 +164,7 @@ class MvGaussian(AbstractFamily):
         bend = chol @ jnp.einsum("q...i,q...j,q...->...ij", u, u, y) @ jnp.swapaxes(chol, -1, -2)
         return type(self)(slope - _matvec(bend, m), 0.5 * bend)
 
-    def kick(self, key: PRNGKeyArray, spread: ArrayLike) -> Self:
+    def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """As of a scalar: `Lambda (z - m)` of a draw z."""
         noise = spread * jnp.einsum("nij,nj->ni", -2 * self.eta2, self.sample(key) - self.mean)
         return type(self)(noise, jnp.zeros_like(self.eta2))

@@ -78,7 +78,9 @@ def test_scale_given_once(make, words):
 
 
 def test_contract_keywords():
-    assert Gamma(shape=2.0, rate=1.0).arguments == {"shape": 2.0, "rate": 1.0}
+    assert Gamma(concentration=2.0, rate=1.0).arguments == {"concentration": 2.0, "rate": 1.0}
+    with pytest.raises(TypeError, match=r"got shape= \(did you mean concentration=\?\)"):
+        Gamma(shape=2.0, rate=1.0)  # type: ignore[call-arg]
     assert Normal(mean=X, precision=TAU).arguments == {"mean": X, "precision": TAU}
     assert repr(Beta(1, b=2)) == "Beta(a=1, b=2)"
     assert Poisson(rate=1.0).key == Poisson(2.0).key != Beta(1.0, 1.0).key
