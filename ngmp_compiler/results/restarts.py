@@ -1,7 +1,7 @@
 """Restarts: one model from many random starts at once, for graphs whose fixed points depend on where they start.
 
 A start pulls every variable away from its initial marginal by a random conjugate message, the `kick` of its family,
-shared out among the leaves that touch it. Families without one are left where they are: they follow the ones they are tied to.
+shared out among the leaves that touch it. Families without one stay where they are: they follow those they are tied to.
 """
 
 import operator
