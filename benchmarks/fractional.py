@@ -284,6 +284,17 @@ def figure(found: dict[str, dict]) -> None:
     fig.savefig(RESULTS / "fractional.png")
 
 
+def law(count: int, ns: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """The mean KL of tau in the mean-precision model by rule, for every number of data; printed."""
+    found = mp.study(count, ns, {k: mp.ARMS[k] for k in ("VMP", "p=1/2 to tau", "NGMP")})
+    kl = {k: np.nanmean(r["tau"], axis=1) for k, r in found.items()}
+    gain = kl["VMP"] / kl["p=1/2 to tau"]
+    rows = [[n, *(float(v[i]) for v in kl.values()), float(gain[i])] for i, n in enumerate(ns)]
+    rows.append(["slope", *(f"{mp.slope(ns, v):.2f}" for v in kl.values()), ""])
+    print(table("The law: KL of tau, mean-precision model", ["N", "p=0 (VMP)", "p=1/2", "p=1", "VMP / (p=1/2)"], rows))
+    return kl
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="4 instances, powers 0, 1/2, 1, no figure")
@@ -292,12 +303,7 @@ def main() -> None:
     labels = [f"{p:g}" for p in powers]
 
     ns = (16, 64) if quick else (8, 16, 32, 64, 128, 256)
-    law = mp.study(count, ns, {k: mp.ARMS[k] for k in ("VMP", "p=1/2 to tau", "NGMP")})
-    kl = {k: np.nanmean(r["tau"], axis=1) for k, r in law.items()}
-    gain = kl["VMP"] / kl["p=1/2 to tau"]
-    rows = [[n, *(float(v[i]) for v in kl.values()), float(gain[i])] for i, n in enumerate(ns)]
-    rows.append(["slope", *(f"{mp.slope(ns, v):.2f}" for v in kl.values()), ""])
-    print(table("The law: KL of tau, mean-precision model", ["N", "p=0 (VMP)", "p=1/2", "p=1", "VMP / (p=1/2)"], rows))
+    kl = law(count, ns)
 
     ks, found = (1, 2, 4, 8), {}
     case = regressions(count, ks)

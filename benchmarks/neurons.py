@@ -189,6 +189,22 @@ def census(inputs: dict[str, np.ndarray]) -> tuple[dict[str, int], float]:
     return count, seconds
 
 
+def timed(function: Any, inputs: dict[str, Any]) -> tuple[Any, list[tuple[float, float]], list[float]]:
+    """What a jitted function gives; CPU and wall seconds to trace and to compile it; medians of those to run it."""
+    times = [(time.process_time(), time.perf_counter())]
+    traced = function.trace(inputs)
+    times.append((time.process_time(), time.perf_counter()))
+    compiled = traced.lower().compile()
+    times.append((time.process_time(), time.perf_counter()))
+    waves = []
+    for _ in range(REPEATS + 1):
+        start = time.process_time(), time.perf_counter()
+        out = jax.block_until_ready(compiled(inputs))
+        waves.append((time.process_time() - start[0], time.perf_counter() - start[1]))
+    spent = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(times, times[1:], strict=False)]
+    return out, spent, [statistics.median(w[i] for w in waves[1:]) for i in (0, 1)]
+
+
 def main(quick: bool = False) -> None:
     n = 128 if quick else 1024
     inputs = {k: jnp.asarray(v) for k, v in data(n).items()}
@@ -201,17 +217,7 @@ def main(quick: bool = False) -> None:
         post = program(**given)
         return post.marginals, post.state
 
-    times = [(time.process_time(), time.perf_counter())]
-    traced = jax.jit(wave).trace(inputs)
-    times.append((time.process_time(), time.perf_counter()))
-    compiled = traced.lower().compile()
-    times.append((time.process_time(), time.perf_counter()))
-    waves = []
-    for _ in range(REPEATS + 1):
-        start = time.process_time(), time.perf_counter()
-        marginals, state = jax.block_until_ready(compiled(inputs))
-        waves.append((time.process_time() - start[0], time.perf_counter() - start[1]))
-    cpu, wall = (statistics.median(w[i] for w in waves[1:]) for i in (0, 1))
+    (marginals, state), spent, (cpu, wall) = timed(jax.jit(wave), inputs)
     leaves = sum(q.natural[0].shape[0] for q in state.leaves.values())
     assert int(state.sweeps) == UPDATES + 1 and int(state.shrinks) == 0
     start = time.process_time()
@@ -224,7 +230,6 @@ def main(quick: bool = False) -> None:
     published = sum(counts.values()) + 2 * n
     rows += [["all", sum(counts.values())], ["all, with sum and intercept counted apart", published]]
     print(table("Factors", ["kind", "count"], rows))
-    spent = [(b[0] - a[0], b[1] - a[1]) for a, b in zip(times, times[1:], strict=False)]
     figures = {
         "declare, CPU s": declared,
         "trace (declare included), CPU s": spent[0][0],

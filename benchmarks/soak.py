@@ -55,61 +55,57 @@ def coin(y):
 
 def threads(calls: int, warm: int) -> list[list]:
     """Calls from four threads, data changing and shapes not."""
-    sets = [np.random.default_rng(i).poisson(4.0, 50) for i in range(64)]
+    programs = {"Poisson chain of 50": (poisson_chain, "z"), "Gamma-Poisson": (counted, "lam")}
     rows = []
-    for name, program, variable, part in (
-        ("Poisson chain of 50", ngmp.compile(poisson_chain), "z", 0.5),
-        ("Gamma-Poisson", ngmp.compile(counted), "lam", 0.5),
-    ):
-
-        def answer(y, program=program, variable=variable) -> bytes:
-            post = program(y=y)
-            return b"".join(np.asarray(x).tobytes() for x in (post[variable].mean, post.free_energy, post.sweeps))
-
-        expected = [answer(y) for y in sets]
-        each = int(calls * part) // THREADS
-        latency, wrong, sizes = np.zeros((THREADS, each)), np.zeros(THREADS, int), []
-        gate = threading.Barrier(THREADS)
-
-        def work(
-            t: int, answer=answer, expected=expected, latency=latency, wrong=wrong, gate=gate, sizes=sizes
-        ) -> None:
-            order = np.random.default_rng(t).integers(len(sets), size=latency.shape[1])
-            gate.wait()
-            for k, i in enumerate(order):
-                start = time.perf_counter()
-                found = answer(sets[i])
-                latency[t, k] = time.perf_counter() - start
-                wrong[t] += found != expected[i]
-                if t == 0 and k == warm // THREADS:
-                    sizes.append(memory())
-
-        start = time.perf_counter()
-        workers = [threading.Thread(target=work, args=(t,)) for t in range(THREADS)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        seconds = time.perf_counter() - start
-        median, last = np.quantile(latency, [0.5, 0.99]) * 1e6
-        alone = np.zeros(2000)
-        for k in range(len(alone)):
-            start = time.perf_counter()
-            answer(sets[k % 64])
-            alone[k] = time.perf_counter() - start
-        one, rare = np.quantile(alone, [0.5, 0.99]) * 1e6
-        rows += [
-            [f"{name}: calls from {THREADS} threads", THREADS * each, ""],
-            [f"{name}: wrong answers", int(wrong.sum()), "0"],
-            [f"{name}: calls a second", THREADS * each / seconds, ""],
-            [f"{name}: median latency, us ({THREADS} threads)", median, ""],
-            [f"{name}: p99 over median ({THREADS} threads)", last / median, "3, quiet machine"],
-            [f"{name}: median latency, us (alone)", one, ""],
-            [f"{name}: p99 over median (alone)", rare / one, "3, quiet machine"],
-            [f"{name}: memory after warm-up, MB", sizes[0], ""],
-            [f"{name}: memory at the end, MB", memory(), "as after warm-up"],
-        ]
+    for name, (model, variable) in programs.items():
+        rows += hammered(name, ngmp.compile(model), variable, calls // 2 // THREADS, warm // THREADS)
     return rows
+
+
+def hammered(name: str, program: ngmp.Program, variable: str, each: int, warm: int) -> list[list]:
+    """`each` calls of one program from every thread, then calls from this one alone."""
+    sets = [np.random.default_rng(i).poisson(4.0, 50) for i in range(64)]
+
+    def answer(y) -> bytes:
+        post = program(y=y)
+        return b"".join(np.asarray(x).tobytes() for x in (post[variable].mean, post.free_energy, post.sweeps))
+
+    expected = [answer(y) for y in sets]
+    latency, wrong, sizes = np.zeros((THREADS, each)), np.zeros(THREADS, int), []
+    gate = threading.Barrier(THREADS)
+
+    def work(t: int) -> None:
+        order = np.random.default_rng(t).integers(len(sets), size=each)
+        gate.wait()
+        for k, i in enumerate(order):
+            start = time.perf_counter()
+            found = answer(sets[i])
+            latency[t, k] = time.perf_counter() - start
+            wrong[t] += found != expected[i]
+            if t == 0 and k == warm:
+                sizes.append(memory())
+
+    start = time.perf_counter()
+    workers = [threading.Thread(target=work, args=(t,)) for t in range(THREADS)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    rate = THREADS * each / (time.perf_counter() - start)
+    alone = np.zeros(2000)
+    for k in range(len(alone)):
+        start = time.perf_counter()
+        answer(sets[k % 64])
+        alone[k] = time.perf_counter() - start
+    rows = [[f"calls from {THREADS} threads", THREADS * each, ""], ["wrong answers", int(wrong.sum()), "0"]]
+    rows.append(["calls a second", rate, ""])
+    for who, times in ((f"{THREADS} threads", latency), ("alone", alone)):
+        median, last = np.quantile(times, [0.5, 0.99]) * 1e6
+        rows.append([f"median latency, us ({who})", median, ""])
+        rows.append([f"p99 over median ({who})", last / median, "3, quiet machine"])
+    rows.append(["memory after warm-up, MB", sizes[0], ""])
+    rows.append(["memory at the end, MB", memory(), "as after warm-up"])
+    return [[f"{name}: {what}", *values] for what, *values in rows]
 
 
 def shapes(count: int, warm: int, most: int) -> list[list]:
@@ -130,6 +126,23 @@ def shapes(count: int, warm: int, most: int) -> list[list]:
         ["changes of shape: memory at the end, MB", sizes[-1], "as after warm-up"],
         ["changes of shape: growth, kB a shape", slope, "0"],
         ["changes of shape: specialisations kept", len(program._compiled), str(most)],
+    ]
+
+
+def one_by_one(program, eager: int, rng: np.random.Generator) -> list[list]:
+    """`eager` updates, one call each."""
+    carry, added, sizes = program.start(y=0.0), 0.0, []
+    for k in range(eager):
+        y = float(rng.standard_normal())
+        carry, _ = program.update(carry, {"y": y})
+        added += y
+        if k in (eager // 5, eager - 1):
+            sizes.append(memory())
+    return [
+        ["stream, one call each: updates", eager, ""],
+        ["stream, one call each: error", abs(float(carry["m"].mean) - added / (1 + eager)), "1e-12"],
+        ["stream, one call each: memory after 20 %, MB", sizes[0], ""],
+        ["stream, one call each: memory at the end, MB", sizes[-1], "as after warm-up"],
     ]
 
 
@@ -170,19 +183,7 @@ def stream(count: int, eager: int) -> list[list]:
             [f"stream, {name}: memory at the end, MB", sizes[-1], "as after warm-up"],
         ]
         if model is level:
-            carry, added, sizes = program.start(y=0.0), 0.0, []
-            for k in range(eager):
-                y = float(rng.standard_normal())
-                carry, _ = program.update(carry, {"y": y})
-                added += y
-                if k in (eager // 5, eager - 1):
-                    sizes.append(memory())
-            rows += [
-                ["stream, one call each: updates", eager, ""],
-                ["stream, one call each: error", abs(float(carry["m"].mean) - added / (1 + eager)), "1e-12"],
-                ["stream, one call each: memory after 20 %, MB", sizes[0], ""],
-                ["stream, one call each: memory at the end, MB", sizes[-1], "as after warm-up"],
-            ]
+            rows += one_by_one(program, eager, rng)
     return rows
 
 

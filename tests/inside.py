@@ -1,4 +1,4 @@
-"""What tests read off a program from inside: its size, what its core says of itself, joint marginals of tables."""
+"""What tests read off programs and the registry from inside: sizes, words about the core, joint marginals, factors."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ngmp_compiler as ngmp
+from ngmp_kernels import REGISTRY, AbstractFactor
 
 
 def equations(jaxpr: Any) -> int:
@@ -39,3 +40,8 @@ def tables_of(program: ngmp.Program, **inputs: Any) -> dict[str, dict]:
                     {(g, row): table for row, table in zip(rows.tolist(), np.exp(joint), strict=True)}
                 )
     return found
+
+
+def registered_factors() -> tuple[type[AbstractFactor], ...]:
+    """Every factor class some registered signature lowers to, each once, in order."""
+    return tuple(dict.fromkeys(s.factor for cls in REGISTRY.values() for s in cls.signatures))

@@ -23,7 +23,6 @@ from .distribution import Distribution as Distribution
 from .distribution import Lowered as Lowered
 from .distribution import Signature as Signature
 from .distribution import register as register
-from .distribution import registered_factors as registered_factors
 from .factor import AbstractConjugate as AbstractConjugate
 from .factor import AbstractFactor as AbstractFactor
 from .factor import AbstractProjected as AbstractProjected
@@ -37,16 +36,16 @@ from .factors.closed_form import residual_sine as residual_sine
 from .factors.deterministic import Deterministic as Deterministic
 from .factors.dirichlet import Dirichlet as Dirichlet
 from .factors.gamma import Gamma as Gamma
-from .factors.gated import Gate as Gate
+from .factors.gate import Gate as Gate
 from .factors.gated import Gated as Gated
 from .factors.gated import GatedConstant as GatedConstant
-from .factors.gated import Mixture as Mixture
 from .factors.generic import ConstantFactor as ConstantFactor
 from .factors.generic import GenericDensity as GenericDensity
 from .factors.generic import GenericFactor as GenericFactor
 from .factors.given import Given as Given
 from .factors.inverse_gamma import InverseGamma as InverseGamma
 from .factors.learned_table import AbstractLearnedTable as AbstractLearnedTable
+from .factors.mixture import Mixture as Mixture
 from .factors.mv_normal import MvNormal as MvNormal
 from .factors.negative_binomial import NegativeBinomial as NegativeBinomial
 from .factors.normal import Normal as Normal

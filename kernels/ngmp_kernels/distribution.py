@@ -140,11 +140,6 @@ def register(cls: type[Distribution]) -> type[Distribution]:
     return cls
 
 
-def registered_factors() -> tuple[type[AbstractFactor], ...]:
-    """Every factor class some registered signature lowers to, each once, in order."""
-    return tuple(dict.fromkeys(s.factor for cls in REGISTRY.values() for s in cls.signatures))
-
-
 def exactly_one(owner: str, **given: Any) -> dict[str, Any]:
     """The one keyword that is not None, as a dictionary; TypeError, naming the choices, otherwise."""
     chosen = {name: value for name, value in given.items() if value is not None}

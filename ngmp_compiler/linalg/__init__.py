@@ -18,7 +18,6 @@ from .function_space import function_space as function_space
 from .scalar_chain import ChainMarginals as ChainMarginals
 from .scalar_chain import Links as Links
 from .scalar_chain import chain_links as chain_links
-from .scalar_chain import scalar_chain as scalar_chain
 from .scalar_chain import solve_chain as solve_chain
 from .scalar_tree import tree_gaussian as tree_gaussian
 from .scalar_tree import tree_order as tree_order

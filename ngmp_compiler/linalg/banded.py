@@ -12,7 +12,6 @@ those after them (Takahashi, 1973): $\Sigma_k = S_k^{-1} + G_k \Sigma_{k+1} G_k^
 $R = T^{-1} C$ and B is the precision of w once x is integrated out.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -20,11 +19,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.numerics.cholesky import inverse_factor, unwhiten, whiten
+from ngmp_kernels.numerics.special import LOG_2PI
 
 from ._small import symmetrise, transpose
 from .factor import factor
-
-LOG_2PI = math.log(2.0 * math.pi)
 
 
 class BandedMarginals(NamedTuple):

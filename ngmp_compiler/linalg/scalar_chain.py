@@ -5,16 +5,15 @@ $$ p(x) \\propto \\exp\\Big\\{\\sum_k \\big(-\\tfrac12 u_k x_k^2 + h_k x_k\\big)
    - \\tfrac12 \\sum_k l_k (a_k x_{k+1} - b_k x_k)^2\\Big\\}. $$
 """
 
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .odd_even import Chain, Moments, expand, pad, reduce
+from ngmp_kernels.numerics.special import LOG_2PI
 
-LOG_2PI = math.log(2.0 * math.pi)
+from .odd_even import Chain, Moments, expand, pad, reduce
 
 
 class ChainMarginals(NamedTuple):
@@ -32,27 +31,18 @@ Links = tuple[Float[Array, " T-1"], Float[Array, " T-1"], Float[Array, " T-1"]]
 
 
 def chain_links(link: Float[Array, " T-1"], a: Float[Array, " T-1"], b: Float[Array, " T-1"]) -> Links:
-    """Links as `solve_chain` wants them, $l a^2$, $l b^2$ and $l a b$; for the arguments see `scalar_chain`."""
+    """Links as `solve_chain` wants them, $l a^2$, $l b^2$ and $l a b$ (module docstring)."""
     return link * a * a, link * b * b, link * a * b
 
 
-def scalar_chain(
-    unary: Float[Array, " T"],
-    linear: Float[Array, " T"],
-    link: Float[Array, " T-1"],
-    a: Float[Array, " T-1"],
-    b: Float[Array, " T-1"],
-    *,
-    levels: int = 0,
-) -> ChainMarginals:
+def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Links, levels: int = 0) -> ChainMarginals:
     """Moments and log-integral of the chain (see the module docstring).
 
     Args:
-        unary: $u_k$. Single entries of `unary` and `link` may be negative as long as the joint density is proper.
+        unary: $u_k$. Single entries of it and of the links may be negative as long as the joint density is proper.
         linear: $h_k$.
-        link: $l_k$.
-        a: $a_k$, the coefficient of $x_{k+1}$.
-        b: $b_k$, the coefficient of $x_k$.
+        links: `chain_links`, prepared, because they stay the same from one call to the next. Those of length one stand
+            for T-1 equal ones with $l a^2 > 0$; nothing as long as the chain is then kept of them.
         levels: how many times to halve the chain by odd-even reduction before a scan, which pays on accelerators; XLA
             on a CPU compiles a scan over scalars to one loop, 17 to 25 ns a variable.
 
@@ -60,14 +50,6 @@ def scalar_chain(
         The moments. `proper` is True if every pivot of the elimination is positive (the precision matrix is positive
         definite) and every moment finite; otherwise the other fields are meaningless. It does not look at the
         log-partition: a caller who drops that does not pay for T logarithms.
-    """
-    return solve_chain(unary, linear, chain_links(link, a, b), levels)
-
-
-def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Links, levels: int = 0) -> ChainMarginals:
-    """`scalar_chain` for links that were prepared, because they stay the same from one call to the next.
-
-    Links of length one stand for T-1 equal ones with $l a^2 > 0$; nothing as long as the chain is then kept of them.
     """
     length = unary.shape[0]
     if levels:

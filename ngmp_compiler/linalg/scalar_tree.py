@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-_LOG_2PI = float(np.log(2.0 * np.pi))
+from ngmp_kernels.numerics.special import LOG_2PI
 
 
 class Round(NamedTuple):
@@ -159,7 +159,7 @@ def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
     s = v + here[0] + here[1]
     real = r.node < u.shape[0] - 1
     part = 0.5 * jnp.sum(jnp.where(real, g**2 / s, 0.0))
-    volume = 0.5 * jnp.sum(jnp.where(real, _LOG_2PI - jnp.log(s), 0.0))
+    volume = 0.5 * jnp.sum(jnp.where(real, LOG_2PI - jnp.log(s), 0.0))
     ok = jnp.all(s > 0) & jnp.all(jnp.isfinite(g))
     sent = [(there[i] * (v + here[1 - i]) + det[i]) / s for i in (0, 1)]
     leaf = r.fill == 0

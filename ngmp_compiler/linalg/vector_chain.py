@@ -5,16 +5,15 @@ $$ p(x) \\propto \\exp\\Big\\{\\sum_k \\big(-\\tfrac12 x_k^T U_k x_k + h_k^T x_k
    - \\tfrac12 \\sum_k (A_k x_{k+1} - B_k x_k)^T \\Lambda_k (A_k x_{k+1} - B_k x_k)\\Big\\}. $$
 """
 
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ._small import multiply, solve, symmetrise, transpose
+from ngmp_kernels.numerics.special import LOG_2PI
 
-LOG_2PI = math.log(2.0 * math.pi)
+from ._small import multiply, solve, symmetrise, transpose
 
 
 class VectorChainMarginals(NamedTuple):

@@ -18,11 +18,12 @@ from ngmp_kernels import (
     ORACLE,
     AbstractProjected,
     Quadrature,
-    registered_factors,
 )
 from ngmp_kernels.factors.generic import GenericFactor
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
+from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.families import Gaussian
+from tests.inside import registered_factors
 
 FAST = {"xla_backend_optimization_level": 0}
 RULE = Quadrature()

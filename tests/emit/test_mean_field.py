@@ -8,7 +8,7 @@ import scipy.special as sp
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Gamma, Normal, exp, take
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.families import Gaussian
 from tests.emit.rule_models import Y, case, close, close_families, mean_precision, normal_gamma, run, solve
 

@@ -12,8 +12,9 @@ from ngmp_kernels import (
     SplitTable,
 )
 from ngmp_kernels.factors.categorical import CategoricalTransition
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal import NormalNoise
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.poisson import PoissonLog
 from ngmp_kernels.families import Categorical as CategoricalFamily
 from ngmp_kernels.families import Gamma as GammaFamily

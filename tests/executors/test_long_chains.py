@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ngmp_compiler.linalg import discrete_chain, scalar_chain, vector_chain
+from ngmp_compiler.linalg import discrete_chain, vector_chain
+from tests.linalg.problems import scalar_chain
 
 LONG = 333
 

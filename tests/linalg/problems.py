@@ -7,12 +7,20 @@ import numpy as np
 import pytest
 
 from ngmp_compiler.linalg import (
+    chain_links,
     discrete_chain,
-    scalar_chain,
+    solve_chain,
     vector_chain,
 )
 
 TOLERANCE = 1e-10
+
+
+def scalar_chain(unary, linear, link, a, b, levels=0):
+    """`solve_chain` of links as the docstring of its module writes them."""
+    return solve_chain(unary, linear, chain_links(link, a, b), levels)
+
+
 SCALAR = {levels: jax.jit(partial(scalar_chain, levels=levels)) for levels in (0, 1, 2, 3)}
 VECTOR, DISCRETE = jax.jit(vector_chain), jax.jit(discrete_chain)
 float64 = pytest.mark.skipif(not jax.config.jax_enable_x64, reason="needs float64")

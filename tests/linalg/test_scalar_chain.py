@@ -11,10 +11,9 @@ from jax.test_util import check_grads
 
 from ngmp_compiler.linalg import (
     chain_links,
-    scalar_chain,
     solve_chain,
 )
-from tests.linalg.problems import SCALAR, close, dense_moments, float64, scalar_precision, scalar_problem
+from tests.linalg.problems import SCALAR, close, dense_moments, float64, scalar_chain, scalar_precision, scalar_problem
 
 LENGTHS = (1, 2, 3, 4, 9, 16, 17, 50)  # one side and the other of the block boundaries
 

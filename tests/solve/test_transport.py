@@ -11,7 +11,7 @@ import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Gamma, Normal, exp
 from ngmp_compiler.solve.anderson import AndersonState
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian
 

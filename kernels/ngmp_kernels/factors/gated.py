@@ -8,7 +8,6 @@ exactly, so it is declared as K gated sites (see `ngmp_compiler.declare.gates`).
 interfaces of its base and one more, z. Classes with the same parameters share a gate, which is open at all of them.
 """
 
-from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -17,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import TAKE, Distribution, Lowered, Signature
 from ..factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from ..families import AbstractFamily, Categorical
 from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from .mixture import Mixture
 from .normal import NormalNoise
 from .normal_noise import NoisePrecision
 
@@ -237,117 +236,6 @@ class GatedConstant(AbstractConjugate):
 
     def predictive_log_density(self, marginals: Cavities) -> Array:
         return jnp.broadcast_to(self._value(), marginals[0].batch_shape)
-
-
-class Mixture(AbstractFactor):
-    """The gated factors of every element taken together, for prediction: a mixture with weights `q(z in k)`.
-
-    Rows of `gated` and of its marginals are `(repeats, parts, size)`, those of an outcome `(repeats, size)`.
-    """
-
-    gated: Gated | GatedConstant
-    repeats: int = eqx.field(static=True)
-
-    @property
-    def interfaces(self) -> tuple[str, ...]:
-        return self.gated.interfaces
-
-    @property
-    def families(self) -> Families:
-        return self.gated.families
-
-    @property
-    def support(self) -> str | None:
-        return self.gated.support
-
-    def _split(self, x: Array) -> Array:
-        return x.reshape(self.repeats, self.gated.parts, -1, *x.shape[1:])
-
-    def _sum(self, x: Array) -> Array:
-        return jnp.sum(self._split(x), axis=1).reshape(-1, *x.shape[1:])
-
-    def _weights(self, z: Categorical) -> Float[Array, " n"]:
-        return jnp.sum(z.probs * jnp.asarray(self.gated.k), axis=-1)
-
-    def log_density(self, *z: Array) -> Array:
-        return self._sum(self.gated.log_density(*z))
-
-    def checks(self) -> dict[str, Bool[Array, " #n"]]:
-        return self.gated.checks()
-
-    def moments(self, *z: Array) -> tuple[Array, Array]:
-        raise TypeError("a mixture is predicted from marginals")
-
-    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
-        found = self.gated.predictive_moments(marginals)
-        weights = self._weights(marginals[-1])
-        weights = weights.reshape(weights.shape + (1,) * (found[0].ndim - 1))
-        mean, epistemic, aleatoric = (self._sum(weights * x) for x in found)
-        return mean, epistemic + self._sum(weights * found[0] ** 2) - mean**2, aleatoric
-
-    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
-        whole = out.reshape(self.repeats, 1, -1, *out.shape[1:])
-        shape = (self.repeats, self.gated.parts, *whole.shape[2:])
-        found = self.gated.predictive_cdf(jnp.broadcast_to(whole, shape).reshape(-1, *out.shape[1:]), marginals)
-        weights = self._weights(marginals[-1])
-        return self._sum(weights.reshape(weights.shape + (1,) * (found.ndim - 1)) * found)
-
-    def predictive_log_density(self, marginals: Cavities) -> Array:
-        terms = self.gated.predictive_log_density(marginals) + jnp.log(self._weights(marginals[-1]))
-        return jax.nn.logsumexp(self._split(terms), axis=1).reshape(-1)
-
-
-class Gate(Distribution):
-    """`base` where `selector`, a table of zeros and ones, has a one; not declared by users, and not in the registry."""
-
-    __slots__ = ("base", "classes", "tied")
-
-    def __init__(self, base: Distribution, arguments: dict[str, Any], selector: Any, parts: int, tied: bool):
-        self.base, self.classes, self.tied = base, parts, tied
-        self.arguments = {**arguments, "selector": selector}
-
-    @property
-    def family(self) -> Any:  # type: ignore[override]
-        return self.base.family
-
-    @property
-    def event_ndims(self) -> Mapping[str, int | None]:  # type: ignore[override]
-        return {**self.base.event_ndims, "selector": 0}
-
-    @property
-    def placeholder(self) -> float | int:  # type: ignore[override]
-        return self.base.placeholder
-
-    def blank(self) -> "Gate":
-        out = super().blank()
-        assert isinstance(out, Gate)
-        out.base = self.base.blank()
-        return out
-
-    @property
-    def key(self) -> Hashable:
-        return Gate, self.base.key, self.classes, self.tied
-
-    @property
-    def label(self) -> str:
-        return self.base.label
-
-    @property
-    def signatures(self) -> tuple[Signature, ...]:  # type: ignore[override]
-        return tuple(
-            Signature({**s.arguments, "selector": TAKE}, lambda s=s, **given: self._lower(s, **given), Gated)
-            for s in self.base.signatures
-        )
-
-    def _lower(self, signature: Signature, selector: Any, **given: Any) -> Lowered:
-        base, interfaces = signature.lower(**given)
-        shape, z = selector.table.shape[1:], selector.indices
-        k = selector.table.reshape(selector.table.shape[0], -1)
-        z = z[0] if len(z) == 1 else z
-        if all(isinstance(x, (jax.Array, np.ndarray)) for x in interfaces):
-            return Lowered(GatedConstant(base, tuple(interfaces), k, self.classes, shape), (z,))
-        gated = Gated(base=base, k=k, parts=self.classes, tied=self.tied)  # type: ignore[call-arg]
-        return Lowered(gated, (*interfaces, z))
 
 
 def _gated_case(key: Any, dtype: Any) -> Case:

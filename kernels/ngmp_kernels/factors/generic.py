@@ -17,7 +17,6 @@ from ..factor import (
     Cavities,
     Families,
     LogMessage,
-    Rule,
     nested_quadrature,
 )
 from ..families import FAMILIES, AbstractFamily, Gamma, Gaussian
@@ -70,7 +69,6 @@ class GenericFactor(AbstractProjected):
         log_density_fn: `(z_1, ..., z_d, *constants) -> scalar` for *one* factor; it is vectorised here.
         constants: arrays with a leading axis n or 1, followed by any event axes.
         families: the family of each variable.
-        inner: the rule that integrates the other cavities out.
         order: the position of every argument of `log_density_fn` in `(z_1, ..., z_d, *constants)`; None: as they come.
     """
 
@@ -78,7 +76,6 @@ class GenericFactor(AbstractProjected):
     log_density_fn: Callable[..., Array] = eqx.field(converter=as_function)
     constants: tuple[Array, ...]
     families: Families = eqx.field(static=True)
-    inner: Rule = Quadrature()
     order: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
@@ -111,7 +108,7 @@ class GenericFactor(AbstractProjected):
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         if len(self.families) == 1:
             return self.log_density
-        return nested_quadrature(self, j, cavities, self.inner)
+        return nested_quadrature(self, j, cavities, Quadrature())
 
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         # Of several interfaces, each may have its peak where another is at its end: they start flat.

@@ -34,7 +34,8 @@ from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from ..quadrature.predictive import log_precision_nodes
 from .exponential import settle
 from .inverse_gamma import NoiseVariance, NormalVariance
-from .normal_noise import NoiseLogPrecision, NoisePrecision, mean_variance
+from .noise_log_precision import NoiseLogPrecision
+from .normal_noise import NoisePrecision, mean_variance
 from .product import ProductNoise, lower_product
 from .switched_noise import SwitchedNoise
 
@@ -194,20 +195,27 @@ def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
     return Lowered(NormalNoise(_PRECISION[name](value)), (out - mean,))
 
 
-def _lower_precision(out: Any, mean: Any, precision: Any) -> Lowered:
-    return Lowered(NormalPrecision(as_float(out), as_float(mean)), (precision,))
+def _interface(scale: dict[str, Any], log: bool) -> Any:
+    ((name, value),) = scale.items()
+    return _LOG_PRECISION[name](value) if log else value
 
 
-def _lower_noise_precision(out: Any, mean: Any, precision: Any) -> Lowered:
-    return Lowered(NoisePrecision(), (out - mean, precision))
+def _on_scale(factor: Any, name: str, kind: Any, log: bool = False) -> Signature:
+    """Outcome and mean are constant: a factor on the scale alone."""
+
+    def lower(out: Any, mean: Any, **scale: Any) -> Lowered:
+        return Lowered(factor(as_float(out), as_float(mean)), (_interface(scale, log),))
+
+    return Signature({"out": CONSTANT, "mean": CONSTANT, name: kind}, lower, factor)
 
 
-def _lower_variance(out: Any, mean: Any, variance: Any) -> Lowered:
-    return Lowered(NormalVariance(as_float(out), as_float(mean)), (variance,))
+def _on_residual(factor: Any, name: str, kind: Any, log: bool = False) -> Signature:
+    """A factor on the residual and the scale."""
 
+    def lower(out: Any, mean: Any, **scale: Any) -> Lowered:
+        return Lowered(factor(), (out - mean, _interface(scale, log)))
 
-def _lower_noise_variance(out: Any, mean: Any, variance: Any) -> Lowered:
-    return Lowered(NoiseVariance(), (out - mean, variance))
+    return Signature({"out": _ANY, "mean": _ANY, name: kind}, lower, factor)
 
 
 def _lower_switched(out: Any, mean: Any, **scale: Any) -> Lowered:
@@ -220,16 +228,6 @@ def _lower_switched(out: Any, mean: Any, **scale: Any) -> Lowered:
     shift = as_float(mean.table) if moving else jnp.zeros((1, classes), table.dtype)
     precision = jnp.broadcast_to(jnp.asarray(_PRECISION[name](table)), (table.shape[0], classes))
     return Lowered(SwitchedNoise(jnp.asarray(shift), precision), (out if moving else out - mean, selector))
-
-
-def _lower_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
-    ((name, value),) = scale.items()
-    return Lowered(NormalLogPrecision(as_float(out), as_float(mean)), (_LOG_PRECISION[name](value),))
-
-
-def _lower_noise_log_precision(out: Any, mean: Any, **scale: Any) -> Lowered:
-    ((name, value),) = scale.items()
-    return Lowered(NoiseLogPrecision(), (out - mean, _LOG_PRECISION[name](value)))
 
 
 def _lower_product(out: Any, mean: Any, left: Any, right: Any, **scale: Any) -> Lowered:
@@ -257,18 +255,12 @@ class Normal(Distribution):
     placeholder = 0.0
     signatures = (
         *(Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower_noise, NormalNoise) for k in _SCALES),
-        Signature({"out": CONSTANT, "mean": CONSTANT, "precision": GAMMA}, _lower_precision, NormalPrecision),
-        Signature({"out": _ANY, "mean": _ANY, "precision": GAMMA}, _lower_noise_precision, NoisePrecision),
-        Signature({"out": CONSTANT, "mean": CONSTANT, "variance": INVERSE_GAMMA}, _lower_variance, NormalVariance),
-        Signature({"out": _ANY, "mean": _ANY, "variance": INVERSE_GAMMA}, _lower_noise_variance, NoiseVariance),
-        *(
-            Signature({"out": CONSTANT, "mean": CONSTANT, k: EXP_GAUSSIAN}, _lower_log_precision, NormalLogPrecision)
-            for k in _SCALES
-        ),
-        *(
-            Signature({"out": _ANY, "mean": _ANY, k: EXP_GAUSSIAN}, _lower_noise_log_precision, NoiseLogPrecision)
-            for k in _SCALES
-        ),
+        _on_scale(NormalPrecision, "precision", GAMMA),
+        _on_residual(NoisePrecision, "precision", GAMMA),
+        _on_scale(NormalVariance, "variance", INVERSE_GAMMA),
+        _on_residual(NoiseVariance, "variance", INVERSE_GAMMA),
+        *(_on_scale(NormalLogPrecision, k, EXP_GAUSSIAN, log=True) for k in _SCALES),
+        *(_on_residual(NoiseLogPrecision, k, EXP_GAUSSIAN, log=True) for k in _SCALES),
         *(Signature({"out": GAUSSIAN, "mean": _MEAN, k: _TABLE}, _lower_switched, SwitchedNoise) for k in _SCALES),
         *(Signature({"out": CONSTANT, "mean": GAUSSIAN, k: TAKE}, _lower_switched, SwitchedNoise) for k in _SCALES),
         # The compiler passes the mean `left * right + mean` in three parts.

@@ -1,7 +1,6 @@
 """The scalar Gaussian family."""
 
 import functools
-import math
 from typing import Any, ClassVar, Self
 
 import jax
@@ -11,12 +10,11 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import log_ratio_excess
+from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite, point
 from ..quadrature.regression import LogMessage, derivatives
 from ..quadrature.rules import AbstractRule, Delta, GaussHermite, Unscented, counts
 from ._family import AbstractFamily, broadcast, no_event, register
-
-_LOG_2PI = math.log(2 * math.pi)
 
 
 @functools.lru_cache
@@ -83,16 +81,16 @@ class Gaussian(AbstractFamily):
         return z, z**2
 
     def log_partition(self) -> Float[Array, "*b"]:
-        return 0.5 * (self.eta1**2 / self.precision - jnp.log(self.precision) + _LOG_2PI)
+        return 0.5 * (self.eta1**2 / self.precision - jnp.log(self.precision) + LOG_2PI)
 
     def to_mean(self) -> tuple[Array, Array]:
         return self.mean, self.variance + self.mean**2
 
     def log_density(self, z: Array) -> Float[Array, "*b"]:
-        return 0.5 * (jnp.log(self.precision) - _LOG_2PI - self.precision * (z - self.mean) ** 2)
+        return 0.5 * (jnp.log(self.precision) - LOG_2PI - self.precision * (z - self.mean) ** 2)
 
     def entropy(self) -> Float[Array, "*b"]:
-        return 0.5 * (1 + _LOG_2PI - jnp.log(self.precision))
+        return 0.5 * (1 + LOG_2PI - jnp.log(self.precision))
 
     def kl(self, other: Self) -> Float[Array, "*b"]:
         ratio = other.precision / self.precision

@@ -1,6 +1,5 @@
 """The multivariate Gaussian family with a dense precision matrix."""
 
-import math
 from typing import Any, ClassVar, Self
 
 import jax
@@ -9,12 +8,12 @@ from jax.scipy.special import ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
+from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite_product
 from ..quadrature.regression import average
 from ..quadrature.rules import AbstractRule, GaussHermite, Unscented
 from ._family import AbstractFamily, one_event_axis, promote, register
 
-_LOG_2PI = math.log(2 * math.pi)
 _PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
 MOST_DIMENSIONS = max(_PER_AXIS)
 
@@ -102,7 +101,7 @@ class MvGaussian(AbstractFamily):
     def log_partition(self) -> Float[Array, "*b"]:
         chol = self._chol
         white = whiten(chol, self.eta1[..., None])[..., 0]
-        return 0.5 * (jnp.sum(white**2, axis=-1) - log_det(chol) + white.shape[-1] * _LOG_2PI)
+        return 0.5 * (jnp.sum(white**2, axis=-1) - log_det(chol) + white.shape[-1] * LOG_2PI)
 
     def to_mean(self) -> tuple[Array, Array]:
         m = self.mean
@@ -112,10 +111,10 @@ class MvGaussian(AbstractFamily):
         chol = self._chol
         residual = z - self.mean
         white = _matvec(jnp.swapaxes(chol, -1, -2), residual)
-        return 0.5 * (log_det(chol) - z.shape[-1] * _LOG_2PI - jnp.sum(white**2, axis=-1))
+        return 0.5 * (log_det(chol) - z.shape[-1] * LOG_2PI - jnp.sum(white**2, axis=-1))
 
     def entropy(self) -> Float[Array, "*b"]:
-        return 0.5 * (self.event_shape[0] * (1 + _LOG_2PI) - log_det(self._chol))
+        return 0.5 * (self.event_shape[0] * (1 + LOG_2PI) - log_det(self._chol))
 
     def kl(self, other: Self) -> Float[Array, "*b"]:
         chol, other_chol = self._chol, other._chol

@@ -114,9 +114,8 @@ def settle_edge(
         least: the variance up to which one projection a sweep is known to do.
     """
     n = jax.eval_shape(moments, marginal.mean, marginal.variance).value.shape
-    m0, v0, c, precision = (
-        jnp.broadcast_to(x, n) for x in (marginal.mean, marginal.variance, cavity.mean, cavity.precision)
-    )
+    given = marginal.mean, marginal.variance, cavity.mean, cavity.precision
+    m0, v0, c, precision = (jnp.broadcast_to(x, n) for x in given)
     stiff = (1.0 - v0 * precision > _STIFF) & (v0 > least)
     eps = float(jnp.finfo(m0.dtype).eps)
 

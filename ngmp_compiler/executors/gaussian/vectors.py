@@ -9,7 +9,6 @@ move are then added in one of two ways, whichever costs less (`cost`):
   proper on its own.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import MvGaussian
 from ngmp_kernels.numerics.cholesky import WRITTEN_OUT, inverse_factor, unwhiten, whiten, whiten_rows
+from ngmp_kernels.numerics.special import LOG_2PI
 
 from ...graph.index import IndexMap
 from ...linalg import add_jitter, factor, function_space
@@ -26,7 +26,6 @@ from ...value import Value
 from .base import Piece, Potential, fill
 from .rows import Rows, gram, slices
 
-LOG_2PI = math.log(2 * math.pi)
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost
 
 

@@ -4,7 +4,6 @@ import numpy as np
 import scipy.special as sp
 import scipy.stats as st
 
-from ngmp_kernels import registered_factors
 from ngmp_kernels.factors.bernoulli import BernoulliLogit, BernoulliPrior, BernoulliProbs
 from ngmp_kernels.factors.beta import BetaPrior
 from ngmp_kernels.factors.binomial import BinomialLogit, BinomialProbs
@@ -24,13 +23,15 @@ from ngmp_kernels.factors.latent_probs import LatentProbs
 from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
 from ngmp_kernels.factors.mv_normal import MvNormalNoise
 from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
 from ngmp_kernels.factors.product import ProductNoise
 from ngmp_kernels.factors.student_t import StudentTNoise
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import MvNormalPrecision, NoiseWishart, WishartPrior
+from tests.inside import registered_factors
 
 FACTORS = dict.fromkeys([*registered_factors(), GenericFactor, Given, Gated, GatedConstant])
 

@@ -15,8 +15,9 @@ from ngmp_kernels.factors.categorical import CategoricalProbs
 from ngmp_kernels.factors.gamma import GammaPrior
 from ngmp_kernels.factors.mv_normal import MvNormalNoise
 from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
 from ngmp_kernels.factors.student_t import StudentTNoise
 

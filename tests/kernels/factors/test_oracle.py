@@ -18,7 +18,8 @@ from ngmp_kernels.factors.gated import Gated
 from ngmp_kernels.factors.generic import ConstantFactor, GenericFactor
 from ngmp_kernels.factors.inverse_gamma import NoiseVariance
 from ngmp_kernels.factors.latent_probs import LatentProbs
-from ngmp_kernels.factors.normal_noise import NoiseLogPrecision, NoisePrecision
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
+from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.product import ProductNoise
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import NoiseWishart
