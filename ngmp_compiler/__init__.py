@@ -24,6 +24,7 @@ from ngmp_kernels import Wishart as Wishart
 from ngmp_kernels import families as families
 from ngmp_kernels import residual_sine as residual_sine
 
+from .compiling import compile as compile
 from .declare.expressions import Variable as Variable
 from .declare.expressions import broadcast_to as broadcast_to
 from .declare.expressions import dot as dot
@@ -53,7 +54,6 @@ from .files.export import load_exported as load_exported
 from .files.persist import load as load
 from .files.persist import save as save
 from .program import Program as Program
-from .program import compile as compile
 from .results.posterior import Posterior as Posterior
 from .results.posterior import Prediction as Prediction
 from .results.restarts import Restarts as Restarts

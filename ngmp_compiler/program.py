@@ -9,17 +9,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-import optax
 from jax.core import Tracer
 
 from .emit.initial import Given
-from .emit.rules import NGMP
 from .errors import ConvergenceWarning, DataError, warn
 from .files.export import export
 from .inspect.describe import Description
 from .options import Options
 from .passes.checks import Failure, explain, failures
-from .passes.condition import Carry, as_sources, check_carry, next_carry, prior_marginals
+from .passes.condition import Carry, check_carry, next_carry, prior_marginals
 from .pipeline import Front, Specialised, Static, build, split, stage
 from .precision import reason
 from .results.infer import infer, posterior, settle
@@ -28,7 +26,7 @@ from .results.predict import predict
 from .solve.implicit import flagged
 from .solve.solver import CONVERGED, INVALID, REASONS, RUNNING, STUCK, State
 from .specialise import Specialisations
-from .validate import bind, check_options, check_picklable
+from .validate import bind, check_picklable
 
 
 class Program:
@@ -281,60 +279,3 @@ class Program:
         """
         static, dynamic = self._split(args, kwargs)
         return self._jitted(self._build, static, dynamic)(dynamic)
-
-
-def compile(
-    model: Callable[..., Any],
-    *,
-    method: Any = None,
-    rules: dict[str, Any] | None = None,
-    families: dict[str, Any] | None = None,
-    factorise: list[str | tuple[Any, ...]] | None = None,
-    schedule: list[str | tuple[str, ...]] | None = None,
-    executors: dict[str, str] | None = None,
-    carry: Any = None,
-    solver: optax.GradientTransformation | None = None,
-    max_sweeps: int | None = None,
-    tol: float | None = None,
-    max_specialisations: int = 128,
-) -> Program:
-    """Compile a model function to a program.
-
-    Args:
-        model: declares the model with `ngmp.sample`, `ngmp.scan`, `ngmp.factor`.
-        method: the message rule of every interface without a conjugate kernel; `NGMP()` by default.
-        rules: rules by site name, where they differ from `method`.
-        families: families by variable name, asserted against the model.
-        factorise: clusters that are independent of each other: `[("x", "tau")]` is q(x) q(tau), and a nested tuple
-            keeps several names joint, `[(("z0", "z"), "tau")]`. A factor between clusters sends mean-field messages
-            (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
-        schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
-            newest marginals; by default all at once.
-        executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
-            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding";
-            for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
-        carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
-            dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
-        solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`; an eager
-            call that has not converged in `max_sweeps` sweeps then goes on with `ngmp.anderson()`, and if that fails
-            with small steps; `post.reason` says so. Under `jit` there is the first only.
-        max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
-        tol: how far, in its standard deviations, an undamped sweep may still move a marginal of a run that has
-            converged (see `solve.solver`); by default 1e-8 in float64, 1e-4 in float32.
-        max_specialisations: how many compiled functions to keep, for inputs of as many shapes; the least recently used
-            go first. `program.clear()` drops all.
-
-    Returns:
-        A `Program`.
-    """
-    if not callable(model):
-        raise TypeError(f"compile needs a model function, not {type(model).__name__}")
-    check_options(method, rules or {}, families or {}, solver, max_sweeps, tol, max_specialisations)
-    entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
-    clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
-    blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
-    options = Options(
-        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
-        as_sources(carry), solver, None if max_sweeps is None else int(max_sweeps), tol, int(max_specialisations),
-    )  # fmt: skip
-    return Program(model, options)

@@ -43,9 +43,12 @@ def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
 
 
 def check_options(
-    method: Any, rules: dict[str, Any], families: dict[str, Any], solver: Any, max_sweeps: Any, tol: Any, most: Any
-) -> None:
+    model: Any, method: Any, rules: dict[str, Any], families: dict[str, Any], solver: Any, max_sweeps: Any, tol: Any,
+    most: Any,
+) -> None:  # fmt: skip
     """Refuse options of the wrong kind; names of sites are checked later, against the model."""
+    if not callable(model):
+        raise TypeError(f"compile needs a model function, not {type(model).__name__}")
     if solver is not None and not (hasattr(solver, "init") and hasattr(solver, "update")):
         example = "ngmp.adaptive() or optax.sgd(0.5)"
         raise TypeError(f"solver={solver!r} is not an optax transformation; give e.g. {example}")
