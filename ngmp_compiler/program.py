@@ -27,6 +27,7 @@ from .results.posterior import Posterior, Prediction, not_converged
 from .results.predict import predict
 from .solve.implicit import flagged
 from .solve.solver import CONVERGED, INVALID, REASONS, RUNNING, STUCK, State
+from .solve.step import AbstractStep, as_step
 from .specialise import Specialisations
 from .validate import bind, check_options, check_picklable
 
@@ -293,7 +294,7 @@ def compile(
     schedule: list[str | tuple[str, ...]] | None = None,
     executors: dict[str, str] | None = None,
     carry: Any = None,
-    solver: optax.GradientTransformation | None = None,
+    solver: optax.GradientTransformation | AbstractStep | None = None,
     max_sweeps: int | None = None,
     tol: float | None = None,
     max_specialisations: int = 128,
@@ -315,9 +316,10 @@ def compile(
             for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
-        solver: any `optax` transformation; it sees `eta - eta*` as the gradient. By default `ngmp.adaptive()`; an eager
-            call that has not converged in `max_sweeps` sweeps then goes on with `ngmp.anderson()`, and if that fails
-            with small steps; `post.reason` says so. Under `jit` there is the first only.
+        solver: any `optax` transformation, or a step of your own (`ngmp.AbstractStep`); it sees `eta - eta*` as the
+            gradient. By default `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then
+            goes on with `ngmp.anderson()`, and if that fails with small steps; `post.reason` says so. Under `jit`
+            there is the first only.
         max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
         tol: how far, in its standard deviations, an undamped sweep may still move a marginal of a run that has
             converged (see `solve.solver`); by default 1e-8 in float64, 1e-4 in float32.
@@ -329,12 +331,13 @@ def compile(
     """
     if not callable(model):
         raise TypeError(f"compile needs a model function, not {type(model).__name__}")
-    check_options(method, rules or {}, families or {}, solver, max_sweeps, tol, max_specialisations)
+    check_options(method, rules or {}, families or {}, max_sweeps, tol, max_specialisations)
     entries = [(e,) if isinstance(e, str) else tuple(e) for e in factorise or []]
     clusters = [(c,) if isinstance(c, str) else tuple(c) for entry in entries for c in entry]
     blocks = None if schedule is None else [(b,) if isinstance(b, str) else tuple(b) for b in schedule]
+    step, sweeps = None if solver is None else as_step(solver), None if max_sweeps is None else int(max_sweeps)
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
-        as_sources(carry), solver, None if max_sweeps is None else int(max_sweeps), tol, int(max_specialisations),
+        as_sources(carry), step, sweeps, tol, int(max_specialisations),
     )  # fmt: skip
     return Program(model, options)
