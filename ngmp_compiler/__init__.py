@@ -24,6 +24,7 @@ from ngmp_kernels import Wishart as Wishart
 from ngmp_kernels import families as families
 from ngmp_kernels import residual_sine as residual_sine
 
+from . import executors as executors
 from .compiling import compile as compile
 from .declare.expressions import Variable as Variable
 from .declare.expressions import broadcast_to as broadcast_to
@@ -43,6 +44,8 @@ from .emit.rules import NCVMP as NCVMP
 from .emit.rules import NGMP as NGMP
 from .emit.rules import PVMP as PVMP
 from .emit.rules import VMP as VMP
+from .emit.rules import AbstractRule as AbstractRule
+from .emit.rules import Incoming as Incoming
 from .emit.rules import StructuredVMP as StructuredVMP
 from .errors import CompilationWarning as CompilationWarning
 from .errors import ConvergenceWarning as ConvergenceWarning
@@ -64,6 +67,7 @@ from .results.stream import stream as stream
 from .solve.anderson import adaptive as adaptive
 from .solve.anderson import anderson as anderson
 from .solve.solver import State as State
+from .solve.step import AbstractStep as AbstractStep
 from .solve.transport import vector_transport as vector_transport
 
 try:

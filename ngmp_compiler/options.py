@@ -10,11 +10,12 @@ import optax
 from ngmp_kernels import AbstractProjected
 
 from .emit.map import Map
-from .emit.rules import BP, EP, NCVMP, NGMP, VMP, StructuredVMP
+from .emit.rules import NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
 from .passes.factorise import separated
 from .passes.lower import FactorGroup, Functional, TableEdge
 from .solve.anderson import adaptive, anderson
+from .solve.step import AbstractStep, as_step
 
 
 class Options(NamedTuple):
@@ -27,14 +28,14 @@ class Options(NamedTuple):
     schedule: list[tuple[str, ...]] | None
     executors: dict[str, str]
     carry: dict[str, str]
-    solver: optax.GradientTransformation | None  # None: the ladder
+    solver: AbstractStep | None  # None: the ladder
     max_sweeps: int | None
     tol: float | None
     max_specialisations: int
     rung: int = 0  # of the ladder
 
     @property
-    def rungs(self) -> tuple[optax.GradientTransformation, ...]:
+    def rungs(self) -> tuple[AbstractStep, ...]:
         """What is tried, in order, as long as nothing has converged."""
         if self.solver is not None:
             return (self.solver,)
@@ -46,7 +47,8 @@ class Options(NamedTuple):
         return self.solver is None
 
 
-_LADDER = adaptive(), anderson(8, cautious=False), optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))
+_SMALL: Any = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))  # type: ignore[arg-type]
+_LADDER = adaptive(), anderson(8, cautious=False), as_step(_SMALL)
 MAX_SWEEPS = 500  # by default
 
 
@@ -90,29 +92,24 @@ def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGro
     chosen = {}
     for group in groups:
         key = _rule_key(options, group.given.names[0])
-        rule = options.method if key is None else options.rules[key]
-        if group.factor.deterministic:  # a delta has no expected logarithm
-            chosen[group.name] = rule if isinstance(rule, NGMP) else NGMP()
+        rule: AbstractRule = options.method if key is None else options.rules[key]
+        if group.factor.deterministic:
+            chosen[group.name] = rule if _supported(rule, group.factor) else NGMP()
             continue
-        if not rule.mean_field and separated(group, options.factorise, names):
-            if isinstance(rule, NGMP):  # with marginals in place of cavities, one NGMP projection is NCVMP
-                rule = NCVMP(rule.projection)
-            else:
+        if separated(group, options.factorise, names):
+            between = rule.apart()
+            if between is None:
                 what = f"factorise= puts its variables in different clusters, but its rule is {type(rule).__name__}"
                 problems.append(Problem(group.given.name, None, what, "NGMP(), VMP(), NCVMP() and PVMP() work here"))
-        chosen[group.name] = StructuredVMP() if _falls_back(rule, group.factor) else rule
+            rule = between or rule
+        chosen[group.name] = rule.instead(group.factor) if isinstance(group.factor, AbstractProjected) else rule
     if problems:
         raise ModelError(problems)
     return chosen
 
 
-def _falls_back(rule: Any, factor: Any) -> bool:
-    """Whether NGMP or EP has no projection of a factor's exact messages."""
-    if not isinstance(rule, (NGMP, EP)) or not isinstance(factor, AbstractProjected):
-        return False
-    # Toward a family without nodes there may be the projection of a whole factor, no moments and no fractions of one.
-    whole = isinstance(rule, NGMP) and rule.power == 1
-    return not factor.has_projection() or not whole and any(f.integrated == "never" for f in factor.families)
+def _supported(rule: AbstractRule, factor: Any) -> bool:
+    return all(rule.supports(factor, j) is None for j in range(len(factor.interfaces)))
 
 
 def check_repeats(groups: list[FactorGroup]) -> None:
@@ -142,16 +139,16 @@ def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:
         rule, factor = rules[group.name], group.factor
         if group.conjugate or all(e is None for e in group.edges):
             continue
-        what = f"{type(rule).__name__} on the non-conjugate {type(factor).__name__}"
-        if isinstance(rule, BP):
-            interfaces = ", ".join(factor.interfaces)
-            works = "NGMP(), EP(), NCVMP() and PVMP() work here"
-            problems.append(Problem(group.given.name, f"interfaces {interfaces}", what, works))
-        elif isinstance(rule, VMP):
-            for name, inside in zip(factor.interfaces, factor.in_family(), strict=True):  # type: ignore[attr-defined]
-                if not inside:
-                    works = "its expected logarithm is not in the family; NCVMP(), PVMP(), NGMP() and EP() project it"
-                    problems.append(Problem(group.given.name, f"interface {name}", what, works))
+        whys: dict[str, list[str]] = {}
+        for j, name in enumerate(factor.interfaces):
+            why = rule.supports(factor, j)  # type: ignore[arg-type]
+            if why is not None:
+                whys.setdefault(why, []).append(name)
+        works = ", ".join(f"{other.__name__}()" for other in RULES if _supported(other(), factor))
+        for why, own in whys.items():
+            what = f"{type(rule).__name__} on the non-conjugate {type(factor).__name__}: {why}"
+            where = f"interface{'s' * (len(own) > 1)} {', '.join(own)}"
+            problems.append(Problem(group.given.name, where, what, f"{works} work here"))
     problems += _check_powers(rules, groups)
     if problems:
         raise ModelError(problems)
@@ -165,9 +162,8 @@ def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Prob
             shared.setdefault(id(rules[group.name]), (rules[group.name], []))[1].append(group)
     problems = []
     for rule, own in shared.values():
-        powers = getattr(rule, "power", 1.0)
         known = sorted({name for g in own for name in g.factor.interfaces})
-        for name, _ in powers if isinstance(powers, tuple) else ():
+        for name in rule.named:
             if name not in known:
                 sites = ", ".join(dict.fromkeys(g.given.name for g in own))
                 given = f"power= names '{name}', which is no interface here"

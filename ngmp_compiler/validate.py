@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from ngmp_kernels.families import AbstractFamily
-from ngmp_kernels.quadrature import projection
+from ngmp_kernels.quadrature.rules import AbstractQuadrature, Quadrature
 
 from .emit.rules import RULES, AbstractRule
+from .emit.rules.base import missing
 from .errors import ModelError, Problem
 from .precision import input_name
 
@@ -43,15 +44,11 @@ def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
 
 
 def check_options(
-    model: Any, method: Any, rules: dict[str, Any], families: dict[str, Any], solver: Any, max_sweeps: Any, tol: Any,
-    most: Any,
-) -> None:  # fmt: skip
+    model: Any, method: Any, rules: dict[str, Any], families: dict[str, Any], max_sweeps: Any, tol: Any, most: Any
+) -> None:
     """Refuse options of the wrong kind; names of sites are checked later, against the model."""
     if not callable(model):
         raise TypeError(f"compile needs a model function, not {type(model).__name__}")
-    if solver is not None and not (hasattr(solver, "init") and hasattr(solver, "update")):
-        example = "ngmp.adaptive() or optax.sgd(0.5)"
-        raise TypeError(f"solver={solver!r} is not an optax transformation; give e.g. {example}")
     for name, count in (("max_sweeps", 1 if max_sweeps is None else max_sweeps), ("max_specialisations", most)):
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
             raise ValueError(f"{name} must be an integer of at least 1, not {count!r}")
@@ -63,10 +60,13 @@ def check_options(
             continue
         if not isinstance(rule, AbstractRule):
             choices = ", ".join(f"{r.__name__}()" for r in RULES)
-            problems.append(Problem(None, None, f"{where} is {rule!r}, not a message rule", f"choose from {choices}"))
-        elif not isinstance(getattr(rule, "projection", _QUADRATURE), projection.AbstractRule):
+            lacks = missing(rule)
+            why = f"it lacks {', '.join(lacks)}" if lacks else "it is no instance of ngmp.AbstractRule"
+            works = f"choose from {choices}, or derive a rule of your own from ngmp.AbstractRule"
+            problems.append(Problem(None, None, f"{where} is {rule!r}, not a message rule: {why}", works))
+        elif not isinstance(getattr(rule, "projection", _QUADRATURE), AbstractQuadrature):
             choices = "Quadrature(), GaussHermite(n), LogTrapezoid(n), Unscented() or Delta()"
-            given = f"{where} has projection={rule.projection!r}, not a quadrature rule"  # type: ignore[attr-defined]
+            given = f"{where} has projection={rule.projection!r}, not a quadrature"  # type: ignore[attr-defined]
             problems.append(Problem(None, None, given, f"choose from {choices}"))
     for name, family in families.items():
         if not (isinstance(family, type) and issubclass(family, AbstractFamily)):
@@ -89,4 +89,4 @@ def check_picklable(model: Callable, options: dict[str, Any]) -> None:
             raise pickle.PicklingError(text) from error
 
 
-_QUADRATURE = projection.Quadrature()
+_QUADRATURE = Quadrature()

@@ -19,7 +19,7 @@ from jaxtyping import Array, Bool, Float
 from .families import AbstractFamily, Gaussian
 from .quadrature.edge import Moments, hermite_moments, settle_edge
 from .quadrature.predictive import MOMENTS, product_nodes, tilted_log_density
-from .quadrature.projection import AbstractRule, Quadrature, expectation, nodes, tangent_projection
+from .quadrature.projection import AbstractQuadrature, Quadrature, expectation, nodes, tangent_projection
 
 if TYPE_CHECKING:
     Values = Array
@@ -28,7 +28,7 @@ else:
 Families = tuple[type[AbstractFamily], ...]
 Cavities = tuple[Any, ...]  # a family instance per interface; the receiving entry is not read and may be None
 LogMessage = Callable[[Array], Array]
-Rule = AbstractRule
+Rule = AbstractQuadrature
 
 
 class AbstractFactor(eqx.Module):

@@ -40,7 +40,7 @@ from .apart import apart
 from .chunks import by_chunks
 from .core import Core, CoreResult, Leaves, masked
 from .initial import Given, at_interface, guesses
-from .rules import StructuredVMP, select, settled
+from .rules import AbstractRule, Incoming, StructuredVMP, select, settled
 
 Shares = dict[str, Float[Array, " n"]]
 
@@ -57,7 +57,7 @@ class Evaluation(NamedTuple):
 class Map(Value):
     """The emitted functions: `initial`, `evaluate`, `free_energy`."""
 
-    def __init__(self, plan: Plan, rules: dict[str, Any], settles: bool = False):
+    def __init__(self, plan: Plan, rules: dict[str, AbstractRule], settles: bool = False):
         self.core = Core(plan)
         self.rules = rules  # message rule by group name
         self.settles = settles  # whether unary factors are solved on their edges: see `settled`
@@ -71,31 +71,22 @@ class Map(Value):
         """The groups whose factors are not conjugate."""
         return [g for g in self.plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
 
-    def _interfaces(self, group: FactorGroup, result: CoreResult, leaves: Leaves):
-        """Marginals and leaves of the interfaces of a group; a variable that all factors share may have one row."""
+    def _incoming(self, group: FactorGroup, result: CoreResult, leaves: Leaves) -> Incoming:
+        """What stands around a group; a variable that all its factors share may have one row."""
         keys = [group.key(j) for j in range(len(group.edges))]
-        marginals = (_once(edge, result.edges[k]) for edge, k in zip(group.edges, keys, strict=True))
-        return tuple(marginals), tuple(leaves[k] for k in keys)
+        marginals = tuple(_once(edge, result.edges[k]) for edge, k in zip(group.edges, keys, strict=True))
+        known = tuple(map(result.cavities.get, keys)) if len(keys) > 1 else None
+        return Incoming(marginals, tuple(leaves[k] for k in keys), known)
 
-    def _rests(self, group: FactorGroup, result: CoreResult) -> dict[str, Any]:
-        """The cavities that the core knows without subtraction, for rules that look at cavities."""
-        if not self.rules[group.name].sees_cavities or len(group.edges) == 1:
-            return {}
-        return {"rests": tuple(result.cavities.get(group.key(j)) for j in range(len(group.edges)))}
-
-    def _target(self, group: FactorGroup, j: int, marginals: Any, own: Any, rests: dict[str, Any]) -> Any:
+    def _target(self, group: FactorGroup, j: int, incoming: Incoming) -> tuple[AbstractFamily, Array]:
         """The target of an interface by the rule of its factors, and where it exists."""
         rule = self.rules[group.name]
+        return by_chunks(lambda factor, incoming: rule.target(factor, j, incoming), group.n, group.factor, incoming)
 
-        def target(factor: Any, marginals: Any, own: Any, rests: Any) -> tuple[AbstractFamily, Array]:
-            return rule.target(factor, j, marginals, own, **rests)
-
-        return by_chunks(target, group.n, group.factor, marginals, own, rests)
-
-    def _at_point(self, group: FactorGroup, j: int, marginals: Any, own: Any, rests: dict[str, Any]) -> AbstractFamily:
+    def _at_point(self, group: FactorGroup, j: int, incoming: Incoming) -> AbstractFamily:
         """The target of an interface where it is a constant: the limit of the projection at a point."""
-        message = self.rules[group.name].message(group.factor, j, marginals, own, **rests)
-        eta = tangent_projection(marginals[j], message, Delta())
+        message = self.rules[group.name].message(group.factor, j, incoming)  # type: ignore[arg-type]
+        eta = tangent_projection(incoming.marginals[j], message, Delta())
         return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), eta)
 
     def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None, shares: Shares | None = None) -> Evaluation:
@@ -112,24 +103,23 @@ class Map(Value):
         fine: dict[str, Bool[Array, " n"]] = {}
         borrowed: dict[str, Bool[Array, " n"]] = {}
         for group in self.projected:
-            marginals, own = self._interfaces(group, result, leaves)
-            rests = self._rests(group, result)
-            for j, q in enumerate(marginals):
+            incoming = self._incoming(group, result, leaves)
+            for j, q in enumerate(incoming.marginals):
                 key = group.key(j)
                 fine[key] = jnp.broadcast_to(q.is_proper(), (group.n,))
                 if keys is not None and key not in keys:
                     continue
-                eta, exists = self._target(group, j, marginals, own, rests)
+                eta, exists = self._target(group, j, incoming)
                 if self.settles:
-                    eta = settled(self.rules[group.name], group.factor, eta, marginals, own)  # type: ignore[arg-type]
+                    eta = settled(self.rules[group.name], group.factor, eta, incoming)  # type: ignore[arg-type]
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
                 if group.name in shares:
                     share = jnp.where(exists, shares[group.name], 0.0)
                     borrowed[key] = masked(group, share < 1.0)
-                    eta = self._tempered(group, j, marginals, eta, share)
+                    eta = self._tempered(group, j, incoming.marginals, eta, share)
                 if key in result.points and isinstance(q, Gaussian):
-                    eta = select(result.points[key], self._at_point(group, j, marginals, own, rests), eta)
+                    eta = select(result.points[key], self._at_point(group, j, incoming), eta)
                 target[key] = eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 for x in jax.tree.leaves(eta):
                     fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
@@ -143,7 +133,7 @@ class Map(Value):
         has it whole; the solver lowers the share of factors that do not settle.
         """
         return {g.name: jnp.ones(g.n, self.plan.dtype) for g in self.projected
-                if len(g.edges) > 1 and self.rules[g.name].sees_cavities and not g.factor.deterministic}  # fmt: skip
+                if len(g.edges) > 1 and self.rules[g.name].borrows and not g.factor.deterministic}  # fmt: skip
 
     def _tempered(
         self, group: FactorGroup, j: int, marginals: Any, eta: AbstractFamily, share: Float[Array, " n"]
@@ -167,29 +157,22 @@ class Map(Value):
         """The Bethe free energy; see the module docstring. A factor with a share has a share of each energy."""
         total = -result.log_partition
         for group in self.projected:
-            marginals, own = self._interfaces(group, result, leaves)
-            rests = self._rests(group, result)
-            for edge, q, leaf in zip(group.edges, marginals, own, strict=True):
+            incoming = self._incoming(group, result, leaves)
+            for edge, q, leaf in zip(group.edges, incoming.marginals, incoming.leaves, strict=True):
                 if not isinstance(edge, Functional):  # those of functionals are in the partition function
                     total += jnp.sum(masked(group, leaf.dot(q.to_mean())))
-
-            def share(factor: Any, marginals: Any, own: Any, rests: Any, rule: Any = self.rules[group.name]) -> Array:
-                return rule.evidence(factor, marginals, own, **rests)
-
-            energy = by_chunks(share, group.n, group.factor, marginals, own, rests)
+            energy = by_chunks(self.rules[group.name].evidence, group.n, group.factor, incoming)
             if shares and group.name in shares:
-                energy = self._mean_field_share(group, marginals, own, energy, shares[group.name])
+                energy = self._mean_field_share(group, incoming, energy, shares[group.name])
             total -= jnp.sum(masked(group, energy))
         return total
 
-    def _mean_field_share(self, group: FactorGroup, marginals: Any, own: Any, energy: Array, share: Array) -> Array:
+    def _mean_field_share(self, group: FactorGroup, incoming: Incoming, energy: Array, share: Array) -> Array:
         """`share e + (1 - share) e_mf`, the second the energy under mean field."""
 
-        def field(factor: Any, marginals: Any, own: Any) -> Array:
-            return StructuredVMP().evidence(factor, marginals, own)
-
         def mixed() -> Array:
-            return share * energy + (1.0 - share) * by_chunks(field, group.n, group.factor, marginals, own)
+            field = by_chunks(StructuredVMP().evidence, group.n, group.factor, incoming)
+            return share * energy + (1.0 - share) * field
 
         return jax.lax.cond(jnp.all(share >= 1.0), lambda: jnp.broadcast_to(energy, (group.n,)), mixed)
 
@@ -200,7 +183,7 @@ class Map(Value):
     @property
     def stationary(self) -> bool:
         """Whether the free energy is stationary in the leaves at a fixed point, so that the envelope theorem holds."""
-        return all(self.rules[g.name].stationary(g.factor) for g in self.projected)
+        return all(self.rules[g.name].stationary(g.factor) for g in self.projected)  # type: ignore[arg-type]
 
     def initial(self, given: Given | None = None) -> Leaves:
         """Leaves to start from: the target at marginals that are given or that the data suggest, flat without either.
@@ -222,7 +205,7 @@ class Map(Value):
             for j, hint in enumerate(hints):
                 leaf = flat[j]
                 if hint is not None or told:
-                    eta, exists = self._target(group, j, start, tuple(flat), {})
+                    eta, exists = self._target(group, j, Incoming(start, tuple(flat)))
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)

@@ -69,9 +69,8 @@ class Description(Value):
         ])  # fmt: skip
         lines += ["", "conjugate core"]
         for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
-            others = getattr(executor, "others", ())
-            instead = f"; {', '.join(others)} would do too" if others else ""
-            lines.append(f"  {executor.name}: {executor.why}; {executor.cost} a sweep{instead}")
+            instead = f"; {', '.join(executor.others)} would do too" if executor.others else ""
+            lines.append(f"  {executor.name}: {executor.why}; {executor.work} a sweep{instead}")
         products = [p for p in plan.planes if p.family.core == "product"]
         for plane in products:
             lines.append(f"  product: {plan.planes[plane]} {plane} variable(s), sums of messages")
@@ -108,7 +107,7 @@ class Description(Value):
             approximate = any(e.approximate for e in self.plan.discrete)
             return "one sweep, approximate: flooding iterates inside the core" if approximate else "exact in one sweep"
         solver = self.specialised.solver
-        return f"at most {solver.max_sweeps} sweeps, to a relative residual of {solver.tol:g}"
+        return f"at most {solver.max_sweeps} sweeps, to a relative residual of {solver.tol:g}, by {solver.step}"
 
     def _warnings(self) -> list[str]:
         plan, out = self.plan, []

@@ -146,7 +146,7 @@ def find_components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
                 for part in (piece.sides if isinstance(piece, TablePiece) else [k[:2] for k in piece.links])
             ]
         names = tuple(n for n, (p, at) in plan.names.items() if any(p == q and _inside(x, at).any() for q, x in parts))
-        cost = f"{executor.cost} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")
+        cost = f"{executor.work} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")
         rows.setdefault((executor.name, names), []).append((executor.why, cost.replace(" ", "\N{NO-BREAK SPACE}")))
     for plane in plan.planes:
         if plane.family.core == "product":

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
-from ..executors import GaussianExecutor, Sums
+from ..executors import DiscreteExecutor, GaussianExecutor, Sums
 from ..passes.lower import FactorGroup, Functional
 from ..passes.roll import Collection, Rolled
 from ..value import Value
@@ -29,7 +29,7 @@ class Plan(Value):
     functionals: list[tuple[int, int, Functional]]  # (group, interface, functional)
     sums: Sums | None
     gaussian: list[GaussianExecutor]
-    discrete: list[Any]
+    discrete: list[DiscreteExecutor]
     dtype: Any
 
 

@@ -1,31 +1,33 @@
-"""The executors that `executors=` asks for Gaussian variables, by node; what does not fit is reported at once."""
+"""What `executors=` asks for, by node; what does not fit is reported at once."""
 
 import numpy as np
 
 from ..declare.expressions import Plane
 from ..errors import ModelError, Problem
-from .components import Nodes
-
-KINDS = ("sums", "chain", "star", "tree", "dense", "banded", "weight", "function")
-SPACES = ("weight", "function")
+from ..executors.base import AbstractExecutor, AbstractPart
+from ..graph.components import Nodes
+from .select import Executors, default
 
 Names = dict[str, tuple[Plane, np.ndarray]]
 
 
 class Wishes:
-    """`executors=` by node; everything that does not fit is reported at once."""
+    """`executors=` by node, for the variables of one core."""
 
-    def __init__(self, nodes: Nodes, names: Names, asked: dict[str, str]):
+    def __init__(
+        self, nodes: Nodes, names: Names, asked: dict[str, str], executors: Executors, core: str, more: tuple[str, ...]
+    ):
         self.problems: list[Problem] = []
+        self.executors = {e.name: e for e in executors}
         self.names = [n for n in asked if names[n][0] in nodes.offset]
         self.kinds = [asked[n] for n in self.names]
         self.of = np.full(nodes.size, -1)  # which name asks for a node
+        known = (*self.executors, *more)
         for i, name in enumerate(self.names):
             plane, positions = names[name]
             self.of[positions.reshape(-1) + nodes.offset[plane]] = i
-            if self.kinds[i] not in KINDS:
-                self.refuse(i, "", f"the executors of Gaussian variables are {', '.join(KINDS)}")
-        self.raise_all()
+            if self.kinds[i] not in known:
+                self.refuse(i, "", f"the executors of {core} variables are {', '.join(known)}")
 
     def refuse(self, name: int, why: str, works: str) -> None:
         given = f"executors= asks for '{self.kinds[name]}'" + (f": {why}" if why else "")
@@ -43,34 +45,40 @@ class Wishes:
         own = np.unique(self.of[at])
         return own[own >= 0].tolist()
 
-    def private(self) -> np.ndarray:
-        """Nodes that may be integrated out of sums: all but those that something else is asked for."""
-        free = np.asarray([kind == "sums" for kind in self.kinds] + [True])
-        return free[self.of]
+    def nothing(self, lone: np.ndarray, but: tuple[str, ...] = ()) -> None:
+        """Refuse whatever is asked for variables that nothing ties, unless others of that name are tied."""
+        for i in self.among(lone):
+            if self.kinds[i] not in but and np.isin(np.flatnonzero(self.of == i), lone).all():
+                works = f"here {', '.join(but)} would do" if len(but) > 1 else "there is nothing to choose"
+                self.refuse(i, "it is coupled to no other variable of its core", works)
 
-    def check_sums(self, private: np.ndarray) -> None:
-        for i in self.among(np.arange(len(private))):
-            if self.kinds[i] == "sums" and not private[self.of == i].all():
-                works = "leave it to the rule; sums take scalars that one functional of three or more variables ties"
-                self.refuse(i, "another functional ties it, or it has no fixed prior of its own", works)
-        self.raise_all()
+    def choose(
+        self, part: AbstractPart, more: dict[str, str | None], skip: tuple[str, ...] = ()
+    ) -> type[AbstractExecutor] | str | None:
+        """What is asked for by any of the nodes of a part, None if nothing is.
 
-    def choose(self, at: np.ndarray, fit: tuple[str, ...], misfits: dict[str, str]) -> str | None:
-        """The executor asked for by any of the nodes, None if by none."""
-        own = [i for i in self.among(at) if self.kinds[i] != "sums"]
+        Args:
+            part: the part.
+            more: what can be asked for that is no executor, and why it does not fit; None if it does.
+            skip: what is not for parts.
+        """
+        own = [i for i in self.among(part.nodes) if self.kinds[i] not in skip]
         for i in own:
-            kind = self.kinds[i]
-            if kind != self.kinds[own[0]]:
-                why = f"'{self.names[own[0]]}' asks for '{self.kinds[own[0]]}' for the same variables"
-                self.refuse(i, why, "ask for one of them")
-            elif kind not in fit:
-                works = f"here {', '.join(fit)} would do; {fit[0]} is the default" if fit else "nothing fits"
-                self.refuse(i, misfits.get(kind, "it does not fit"), works)
-        return self.kinds[own[0]] if own else None
+            kind, first = self.kinds[i], self.kinds[own[0]]
+            if kind != first:
+                self.refuse(
+                    i, f"'{self.names[own[0]]}' asks for '{first}' for the same variables", "ask for one of them"
+                )
+            elif kind in more or kind in self.executors:
+                why = more[kind] if kind in more else part.misfit(self.executors[kind])
+                if why is not None:
+                    self.refuse(i, why, self._fitting(part, more))
+        if not own or self.problems:
+            return None
+        return self.executors.get(self.kinds[own[0]], self.kinds[own[0]])
 
-    def check_space(self, at: np.ndarray, function: bool) -> None:
-        """Report nodes that function space is asked for if it is not what they have."""
-        for i in self.among(at):
-            if self.kinds[i] == "function" and not function:
-                works = "here weight would do; it is the default"
-                self.refuse(i, "function space needs a fixed prior of every vector, and rows that move", works)
+    def _fitting(self, part: AbstractPart, more: dict[str, str | None]) -> str:
+        fit = [name for name, e in self.executors.items() if part.misfit(e) is None]
+        fit += [name for name, why in more.items() if why is None]
+        best = default(part, tuple(self.executors.values()))
+        return f"here {', '.join(fit)} would do; {best.name} is the default" if best else "nothing fits"

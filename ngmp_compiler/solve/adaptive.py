@@ -1,29 +1,31 @@
-"""Damping with one rate per element of a leaf, as an optax transformation; and the same on a single edge."""
+"""Damping with one rate per element of a leaf, as a step; and the same on a single edge."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ngmp_kernels.families import AbstractFamily
 
+from .step import AbstractStep, Blamed, Memory
 
-class AdaptiveState(NamedTuple):
+
+class AdaptiveState(Memory):
     """The damping of every leaf, and the gradient of the last sweep."""
 
     rate: Any
     last: Any
 
-    def refused(self, blamed: dict[str, Bool[Array, " n"]], written: "AdaptiveState") -> "AdaptiveState":
+    def refused(self, blamed: Blamed, written: Any) -> "AdaptiveState":
         """After a step that was not accepted: the rates of the rows to blame are halved, so that the same step is not
         tried again and again."""
+        del written
         return AdaptiveState(halved(self.rate, blamed), jax.tree.map(jnp.zeros_like, self.last))
 
 
-def halved(rates: Any, blamed: dict[str, Bool[Array, " n"]]) -> Any:
+def halved(rates: Any, blamed: Blamed) -> Any:
     """Rates by leaf, those of some rows halved; of leaves that a transformation does not see there are none."""
     return {k: jnp.where(blamed[k], 0.5 * a, a) if isinstance(a, jax.Array) else a for k, a in rates.items()}
 
@@ -74,7 +76,7 @@ def scales(eta: AbstractFamily, *gradients: AbstractFamily) -> list[Array]:
     return found
 
 
-def damped(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.GradientTransformation:
+class Damped(AbstractStep):
     """Damping with a rate for every element of a leaf, set by a secant through its last two residuals.
 
     If the residual of an element behaves like `r_t = (1 - rate * kappa) r_{t-1}`, then with
@@ -83,17 +85,22 @@ def damped(least: float = 0.02, cut: float = 0.5, grow: float = 1.3) -> optax.Gr
     stays in [least, 1], so both natural parameters of a leaf remain between their old values and their targets.
     """
 
-    def init(params: Any) -> AdaptiveState:
+    least: float = 0.02
+    cut: float = 0.5
+    grow: float = 1.3
+
+    def init(self, params: Any) -> AdaptiveState:
         return AdaptiveState(ones(params), jax.tree.map(jnp.zeros_like, params))
 
-    def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
-        return secant_rate(gradient, last, -(last * rate), rate, eta, least, cut, grow)
+    def update(self, updates: Any, state: AdaptiveState, params: Any = None) -> tuple[Any, AdaptiveState]:
+        def new_rate(gradient: Any, last: Any, rate: Array, eta: Any) -> Array:
+            return secant_rate(gradient, last, -(last * rate), rate, eta, self.least, self.cut, self.grow)
 
-    def update(updates: Any, state: AdaptiveState, params: Any = None) -> tuple[Any, AdaptiveState]:
         rate = each(new_rate, updates, state.last, state.rate, params)
         return each(lambda g, a: -(g * a), updates, rate), AdaptiveState(rate, updates)
 
-    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
+    def __str__(self) -> str:
+        return "adaptive(memory=0)"
 
 
 def solve_edge(
@@ -108,7 +115,7 @@ def solve_edge(
     Elements are independent, so each has its own rate, and one whose step would turn its marginal improper takes half
     of it instead.
     """
-    transformation: Any = damped()
+    damped = Damped()
 
     def residual(eta: AbstractFamily) -> AbstractFamily:
         return eta - toward(cavity + eta)
@@ -116,7 +123,7 @@ def solve_edge(
     def body(carry: tuple) -> tuple:
         eta, memory, _, count = carry
         gradient = residual(eta)
-        step, memory = transformation.update(gradient, memory, eta)
+        step, memory = damped.update(gradient, memory, eta)
         trial = jax.tree.map(jnp.add, eta, step)
         proper = (cavity + trial).is_proper()
         half = jax.tree.map(lambda x, s: x + 0.5 * s, eta, step)
@@ -132,4 +139,4 @@ def solve_edge(
         return (carry[2] > tol) & (carry[3] < most)
 
     infinite = jnp.asarray(jnp.inf, start.dtype)
-    return jax.lax.while_loop(more, body, (start, transformation.init(start), infinite, jnp.asarray(0)))[0]
+    return jax.lax.while_loop(more, body, (start, damped.init(start), infinite, jnp.asarray(0)))[0]

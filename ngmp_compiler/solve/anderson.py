@@ -1,16 +1,17 @@
-"""The default step: damping, and Anderson mixing where that is slow; in natural coordinates, safeguarded, for optax."""
+"""The default step: damping, and Anderson mixing where that is slow; in natural coordinates, safeguarded."""
 
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import AbstractFamily
 
-from .adaptive import damped, each, halved, ones, scales, secant_rate
+from .adaptive import Damped, each, halved, ones, scales, secant_rate
+from .step import AbstractStep, Blamed, Memory
 
 _AFTER = 10  # sweeps that the default solver only damps: what is done by then needs no more
 _LOCAL = 0.1  # relative residual, of the worst coordinate, below which the map counts as nearly affine
@@ -19,7 +20,7 @@ _RIDGE = 1e-10  # relative to the squared norms of the differences
 _FIRST_REST, _LONGEST_REST = 4, 64  # sweeps without mixing after it has failed: twice as many every time
 
 
-class AndersonState(NamedTuple):
+class AndersonState(Memory):
     """The damping of every leaf; some points before and their residuals, how many of them count; when to mix."""
 
     rate: Any
@@ -34,29 +35,31 @@ class AndersonState(NamedTuple):
 
     def damped(self) -> "AndersonState":
         """For a block that is not to mix: damping alone."""
-        return self._replace(mixes=jnp.zeros_like(self.mixes))
+        return dataclasses.replace(self, mixes=jnp.zeros_like(self.mixes))
 
     def forgetful(self, when: Array) -> "AndersonState":
         """Without the points before."""
-        return self._replace(slot=jnp.where(when, 0, self.slot), count=jnp.where(when, 0, self.count))
+        return dataclasses.replace(self, slot=jnp.where(when, 0, self.slot), count=jnp.where(when, 0, self.count))
 
     def failed(self, when: Array) -> "AndersonState":
         """Points before are forgotten; if there was mixing, there is none for a while, and longer the next time."""
         blamed = when & (self.wait == 0)
-        return self.forgetful(when)._replace(
+        return dataclasses.replace(
+            self.forgetful(when),
             wait=jnp.where(blamed, self.rest, self.wait),
             rest=jnp.where(blamed, jnp.minimum(2 * self.rest, _LONGEST_REST), self.rest),
         )
 
-    def refused(self, blamed: dict[str, Bool[Array, " n"]], written: "AndersonState") -> "AndersonState":
+    def refused(self, blamed: Blamed, written: Any) -> "AndersonState":
         """After a step that was not accepted: the rates of the rows to blame halved, and the history dropped."""
         # What was written is not read. Kept as it is, no copy of the whole is made in every sweep to choose from.
-        history = {"points": written.points, "residuals": written.residuals}
-        nothing = self.failed(jnp.asarray(True))._replace(size=jnp.full_like(self.size, jnp.inf), **history)
-        return nothing._replace(rate=halved(self.rate, blamed))
+        return dataclasses.replace(
+            self.failed(jnp.asarray(True)), size=jnp.full_like(self.size, jnp.inf), points=written.points,
+            residuals=written.residuals, rate=halved(self.rate, blamed),
+        )  # fmt: skip
 
 
-def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3, memory: int = 4) -> optax.GradientTransformation:
+def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3, memory: int = 4) -> AbstractStep:
     """The default solver: damping with a rate for every element of a leaf, and mixing where that is slow.
 
     Rates are set by a secant through the last two residuals (`damped`): they change by at most the factors `cut` and
@@ -64,10 +67,10 @@ def adaptive(least: float = 0.02, cut: float = 0.5, grow: float = 1.3, memory: i
     slowly; from then on the steps are those of `anderson`, of `memory` points, as long as these help. With `memory=0`
     there is damping only. There is nothing to tune.
     """
-    return _mixing(memory, _AFTER, False, least, cut, grow) if memory else damped(least, cut, grow)
+    return Mixing(memory, _AFTER, False, least, cut, grow) if memory else Damped(least, cut, grow)
 
 
-def anderson(memory: int = 5, cautious: bool = True) -> optax.GradientTransformation:
+def anderson(memory: int = 5, cautious: bool = True) -> AbstractStep:
     r"""Anderson acceleration from the start: often fewer sweeps than `adaptive`, to the same fixed point.
 
     With residuals $r_t = \eta_t - \eta^*(\eta_t)$, and the differences $\Delta x_j$ and $\Delta r_j$ between the last
@@ -95,58 +98,72 @@ def anderson(memory: int = 5, cautious: bool = True) -> optax.GradientTransforma
         raise TypeError(f"anderson(memory={memory!r}): give a whole number of points, such as 5")
     if memory < 1:
         raise ValueError(f"anderson(memory={memory}): memory must be at least 1; ngmp.adaptive() uses none")
-    return _mixing(int(memory), 0, cautious)
+    return Mixing(int(memory), 0, cautious)
 
 
-def _mixing(
-    memory: int, after: int, cautious: bool, least: float = 0.02, cut: float = 0.5, grow: float = 1.3
-) -> optax.GradientTransformation:
+class Mixing(AbstractStep):
     """Damping for `after` sweeps, then mixing with `memory` points: see `anderson`."""
 
-    def init(params: Any) -> AndersonState:
-        history = jax.tree.map(lambda x: jnp.zeros((memory, *x.shape), x.dtype), params)
+    memory: int
+    after: int
+    cautious: bool
+    least: float = 0.02
+    cut: float = 0.5
+    grow: float = 1.3
+
+    def __str__(self) -> str:
+        return f"{'adaptive' if self.after else 'anderson'}(memory={self.memory})"
+
+    def init(self, params: Any) -> AndersonState:
+        history = jax.tree.map(lambda x: jnp.zeros((self.memory, *x.shape), x.dtype), params)
         dtype = jnp.result_type(*(jax.tree.leaves(params) or [float]))
         size, zero = jnp.asarray(jnp.inf, dtype), jnp.asarray(0)
-        wait, rest = jnp.asarray(after), jnp.asarray(_FIRST_REST)
+        wait, rest = jnp.asarray(self.after), jnp.asarray(_FIRST_REST)
         return AndersonState(ones(params), history, history, zero, zero, size, wait, rest, jnp.asarray(True))
 
-    def update(updates: Any, state: AndersonState, params: Any = None) -> tuple[Any, AndersonState]:
+    def update(self, updates: Any, state: AndersonState, params: Any = None) -> tuple[Any, AndersonState]:
         if params is None:
             raise ValueError("anderson needs the natural parameters: call update(gradients, state, params)")
-        newest = (state.slot - 1) % memory
-        before, last = (jax.tree.map(lambda x: x[newest], h) for h in (state.points, state.residuals))
-        move = jax.tree.map(lambda x, old: jnp.where(state.count > 0, x - old, 0), params, before)
-        rate = each(
-            lambda *leaf: secant_rate(*leaf, least=least, cut=cut, grow=grow),
-            updates, last, move, state.rate, params,
-        )  # fmt: skip
+        rate = self._rate(updates, state, params)
         size = _size(params, updates).astype(state.size.dtype)
         sound = ~(size > _GROWTH**2 * state.size)
-        known = jnp.arange(memory) < state.count
-
-        def mixed() -> Any:
-            latest = jnp.arange(memory) == newest
-            moves, changes = (
-                jax.tree.map(lambda x, old: _differences(x, old, latest, known), *pair)
-                for pair in ((params, state.points), (updates, state.residuals))
-            )
-            mix = _weights(params, updates, changes, known)
-            jump, explained = (jax.tree.map(lambda x: jnp.tensordot(mix, x, 1), d) for d in (moves, changes))
-            return each(lambda j, g, k, a: -(j + (g - k) * a), jump, updates, explained, rate)
-
-        ready = state.mixes & sound & (state.wait == 0) & (state.count >= min(2, memory))
-        near = _is_local(params, updates) if cautious else jnp.asarray(True)
-        steps = jax.lax.cond(ready & near, mixed, lambda: each(lambda g, a: -(g * a), updates, rate))
+        ready = state.mixes & sound & (state.wait == 0) & (state.count >= min(2, self.memory))
+        near = _is_local(params, updates) if self.cautious else jnp.asarray(True)
+        steps = jax.lax.cond(
+            ready & near,
+            lambda: self._mixed(updates, state, params, rate),
+            lambda: each(lambda g, a: -(g * a), updates, rate),
+        )
         state = state.failed(~sound).forgetful(~near)
         points, residuals = (
             jax.tree.map(lambda x, old: jax.lax.dynamic_update_index_in_dim(old, x, state.slot, 0), *pair)
             for pair in ((params, state.points), (updates, state.residuals))
         )
-        count, slot = jnp.minimum(state.count + 1, memory), (state.slot + 1) % memory
+        count, slot = jnp.minimum(state.count + 1, self.memory), (state.slot + 1) % self.memory
         wait = jnp.maximum(state.wait - 1, 0)
         return steps, AndersonState(rate, points, residuals, slot, count, size, wait, state.rest, state.mixes)
 
-    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
+    def _rate(self, updates: Any, state: AndersonState, params: Any) -> Any:
+        """The damping of every element, from its last move and what that made of its residual."""
+        newest = (state.slot - 1) % self.memory
+        before, last = (jax.tree.map(lambda x: x[newest], h) for h in (state.points, state.residuals))
+        move = jax.tree.map(lambda x, old: jnp.where(state.count > 0, x - old, 0), params, before)
+        return each(
+            lambda *leaf: secant_rate(*leaf, least=self.least, cut=self.cut, grow=self.grow),
+            updates, last, move, state.rate, params,
+        )  # fmt: skip
+
+    def _mixed(self, updates: Any, state: AndersonState, params: Any, rate: Any) -> Any:
+        """The step of `anderson`."""
+        number = jnp.arange(self.memory)
+        latest, known = number == (state.slot - 1) % self.memory, number < state.count
+        moves, changes = (
+            jax.tree.map(lambda x, old: _differences(x, old, latest, known), *pair)
+            for pair in ((params, state.points), (updates, state.residuals))
+        )
+        mix = _weights(params, updates, changes, known)
+        jump, explained = (jax.tree.map(lambda x: jnp.tensordot(mix, x, 1), d) for d in (moves, changes))
+        return each(lambda j, g, k, a: -(j + (g - k) * a), jump, updates, explained, rate)
 
 
 def _differences(x: Array, old: Float[Array, "m ..."], latest: Array, known: Array) -> Float[Array, "m ..."]:

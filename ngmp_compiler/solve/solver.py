@@ -1,4 +1,4 @@
-r"""Solve: iterate the map with an optax transformation, guarded so that no marginal ever turns improper.
+r"""Solve: iterate the map with a step, guarded so that no marginal ever turns improper.
 
 **When a run has converged.** One undamped sweep, $\eta \leftarrow \eta^*$, has moved no marginal, element by element,
 by more than `tol`: the mean by `tol` of its standard deviation, the variance by `tol` of itself, probabilities by `tol`
@@ -13,7 +13,6 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..emit.core import Leaves
@@ -21,6 +20,7 @@ from ..emit.map import Map, Shares
 from ..emit.rules import select
 from ..value import Value
 from .moves import Moves, Places, Watch, broadens, largest, moves_of, places_of, within
+from .step import AbstractStep
 
 CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED = range(6)
 REASONS = {
@@ -48,7 +48,7 @@ class State(eqx.Module):
 
     leaves: Leaves
     step: Leaves  # what to add to `leaves` next
-    memory: tuple[Any, ...]  # state of the optax transformation, for every block of the schedule
+    memory: tuple[Any, ...]  # of the step, for every block of the schedule
     places: Places  # of every edge at the leaves: see `AbstractFamily.location_scale`
     moves: Moves
     sweeps: Int[Array, ""]
@@ -67,22 +67,18 @@ class State(eqx.Module):
 class Solver(Value):
     """The guarded iteration over the blocks of a schedule; one block of everything is the Jacobi schedule.
 
-    `optax` transformations see `eta - eta*` as the gradient. A proposal at which a marginal is improper or a target is
-    not finite is not accepted: the step is cut to a quarter, momentum and history are dropped, adaptive rates are
-    halved, and the sweep counts.
+    Steps see `eta - eta*` as the gradient. A proposal at which a marginal is improper or a target is not finite is not
+    accepted: the step is cut to a quarter, its memory is what `AbstractStep.refused` makes of it, and the sweep counts.
     """
 
-    def __init__(
-        self, map: Map, transformation: optax.GradientTransformation, max_sweeps: int, tol: float, blocks: list
-    ):
-        self.map, self.max_sweeps, self.tol = map, max_sweeps, tol
-        self.transformation: Any = transformation  # optax's types know dictionaries of arrays, not of families
+    def __init__(self, map: Map, step: AbstractStep, max_sweeps: int, tol: float, blocks: list):
+        self.map, self.step, self.max_sweeps, self.tol = map, step, max_sweeps, tol
         self.blocks: list[list[str]] = blocks  # keys of the leaves, in the order of a sweep
 
     def init(self, leaves: Leaves) -> State:
         # Secants of several blocks would chase each other: the last one mixes, and the others are a part of its map.
-        *first, last = (self.transformation.init(_pick(leaves, keys)) for keys in self.blocks)
-        damped = jax.tree.map(lambda s: s.damped() if _has_secants(s) else s, first, is_leaf=_has_secants)
+        *first, last = (self.step.init(_pick(leaves, keys)) for keys in self.blocks)
+        damped = map(self.step.damped, first)
         blocks, dtype = len(self.blocks), self.map.plan.dtype
         no = jnp.zeros(blocks, bool)
         moves = Moves(jnp.full(blocks, jnp.inf, dtype), no, no, no, jnp.ones(blocks, dtype))
@@ -104,7 +100,7 @@ class Solver(Value):
         target, result, fine, borrowed = self.map.evaluate(trial, frozenset(keys), state.shares)
         own = _pick(trial, keys)
         gradient = jax.tree.map(jnp.subtract, own, target)
-        step, memory = self.transformation.update(gradient, state.memory[block], own)
+        step, memory = self.step.update(gradient, state.memory[block], own)
         places = places_of(result.edges)
         rows = moves_of(state.places, places)
         moved = largest(rows).astype(state.moves.distance.dtype)
@@ -125,12 +121,10 @@ class Solver(Value):
             trial, {**zeros, **step}, _put(state.memory, block, memory), places, moves, state.sweeps,
             jnp.zeros_like(state.shrinks), shares, watch, state.rung, self._count(borrowed, state),
         )  # fmt: skip
-        fresh = tuple(self.transformation.init(_pick(state.leaves, k)) for k in self.blocks)
         blamed = self._blamed(state, result.proper, fine)
-        cautious = jax.tree.map(
-            lambda old, new, written: old.refused(blamed, written) if _has_rates(old) else new,
-            state.memory, fresh, accepted.memory, is_leaf=_has_rates,
-        )  # fmt: skip
+        fresh = (self.step.init(_pick(state.leaves, k)) for k in self.blocks)
+        memories = zip(state.memory, fresh, accepted.memory, strict=True)
+        cautious = tuple(self.step.refused(*each, blamed) for each in memories)
         shorter = {k: select(blamed[k], _SHRINK * s, s) for k, s in state.step.items()}
         no = jnp.zeros_like(state.moves.wanted)
         damped = state.moves._replace(wanted=no, next=no)
@@ -215,15 +209,6 @@ class Solver(Value):
         runs_off = (state.residual > 2.5) & jnp.isfinite(state.residual) | (state.residual == 0.0)
         stuck = jnp.where((state.shrinks >= _MANY_SHRINKS) | runs_off, STUCK, RUNNING)
         return jnp.where(self._converged(state), CONVERGED, stuck)
-
-
-def _has_rates(x: Any) -> bool:
-    """Whether a solver's memory knows what to make of a step that was refused; others start anew."""
-    return hasattr(x, "refused")
-
-
-def _has_secants(x: Any) -> bool:
-    return hasattr(x, "damped")
 
 
 def _pick(leaves: Leaves, keys: list[str]) -> Leaves:

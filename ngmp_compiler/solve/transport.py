@@ -1,15 +1,17 @@
-"""Vector-transport momentum, as an optax transformation: what the paper's regression experiments iterate with."""
+"""Vector-transport momentum, as a step: what the paper's regression experiments iterate with."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ngmp_kernels.families import AbstractFamily, Gaussian
+
+from .adaptive import each
+from .step import AbstractStep
 
 _FLOOR = 1e-6  # of metrics, and of the precision above which a site counts as proper
 
@@ -21,7 +23,7 @@ class TransportState(NamedTuple):
     metric: Any
 
 
-def vector_transport(step: float = 0.6, momentum: float = 0.8, max_norm: float = 0.5) -> optax.GradientTransformation:
+def vector_transport(step: float = 0.6, momentum: float = 0.8, max_norm: float = 0.5) -> AbstractStep:
     r"""Heavy-ball momentum whose vector is carried from one iterate to the next by a vector transport.
 
     For every site (one element of a leaf) with natural parameters $\eta$ and target $\eta^*$, the paper's
@@ -46,33 +48,39 @@ def vector_transport(step: float = 0.6, momentum: float = 0.8, max_norm: float =
     _check("step", step, lambda x: (0 < x) & (x <= 1), "in (0, 1]; 1 is no damping")
     _check("momentum", momentum, lambda x: (0 <= x) & (x < 1), "in [0, 1); 0 is damping alone")
     _check("max_norm", max_norm, lambda x: x > 0, "positive; inf is no cap")
+    return VectorTransport(step, momentum, max_norm)
 
-    def init(params: Any) -> TransportState:
-        zeros = _each(lambda q: jax.tree.map(jnp.zeros_like, q) if isinstance(q, Gaussian) else None, params)
-        return TransportState(zeros, _each(_metric, params))
 
-    def new(gradient: AbstractFamily, u: Any, metric: Any, now: Any) -> AbstractFamily:
-        fresh = gradient * -step
-        if isinstance(fresh, Gaussian):
-            carried = jax.tree.map(lambda u, before, after: u * jnp.sqrt(before / after), u, metric, now)
-            fresh = fresh + carried * momentum
-        norm = _norm(fresh)
-        over = norm > max_norm
-        return fresh * jnp.where(over, max_norm / jnp.where(over, norm, 1), 1)
+class VectorTransport(AbstractStep):
+    """See `vector_transport`."""
 
-    def update(updates: Any, state: TransportState, params: Any = None) -> tuple[Any, TransportState]:
+    step: float
+    momentum: float
+    max_norm: float
+
+    def init(self, params: Any) -> TransportState:
+        zeros = each(lambda q: jax.tree.map(jnp.zeros_like, q) if isinstance(q, Gaussian) else None, params)
+        return TransportState(zeros, each(_metric, params))
+
+    def update(self, updates: Any, state: TransportState, params: Any = None) -> tuple[Any, TransportState]:
         if params is None:
             raise ValueError("vector_transport needs the natural parameters: call update(gradients, state, params)")
-        metric = _each(_metric, params)
-        steps = _each(new, updates, state.momentum, state.metric, metric)
-        kept = _each(lambda u: u if isinstance(u, Gaussian) else None, steps)
+        metric = each(_metric, params)
+        steps = each(self._new, updates, state.momentum, state.metric, metric)
+        kept = each(lambda u: u if isinstance(u, Gaussian) else None, steps)
         return steps, TransportState(kept, metric)
 
-    return optax.GradientTransformation(init, update)  # type: ignore[arg-type]
+    def _new(self, gradient: AbstractFamily, u: Any, metric: Any, now: Any) -> AbstractFamily:
+        fresh = gradient * -self.step
+        if isinstance(fresh, Gaussian):
+            carried = jax.tree.map(lambda u, before, after: u * jnp.sqrt(before / after), u, metric, now)
+            fresh = fresh + carried * self.momentum
+        norm = _norm(fresh)
+        over = norm > self.max_norm
+        return fresh * jnp.where(over, self.max_norm / jnp.where(over, norm, 1), 1)
 
-
-def _each(function: Any, *trees: Any) -> Any:
-    return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, AbstractFamily))
+    def __str__(self) -> str:
+        return f"vector_transport({self.step}, {self.momentum}, {self.max_norm})"
 
 
 def _metric(site: AbstractFamily) -> Gaussian | None:

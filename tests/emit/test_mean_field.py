@@ -8,6 +8,7 @@ import scipy.special as sp
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Gamma, Normal, exp, take
+from ngmp_compiler.emit.rules import Incoming
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.families import Gaussian
 from tests.emit.rule_models import Y, case, close, close_families, mean_precision, normal_gamma, run, solve
@@ -133,9 +134,10 @@ def test_projective_target_is_the_iterated_projection():
 
     def iterated(r, cavity):
         def body(_, eta):
-            return 0.5 * eta + 0.5 * ngmp.NCVMP().target(factor, 1, (r, cavity + eta), (flat, eta))[0]
+            return 0.5 * eta + 0.5 * ngmp.NCVMP().target(factor, 1, Incoming((r, cavity + eta), (flat, eta)))[0]
 
-        return jax.lax.fori_loop(0, 150, body, leaf), rule.target(factor, 1, (r, cavity + leaf), (flat, leaf))[0]
+        given = Incoming((r, cavity + leaf), (flat, leaf))
+        return jax.lax.fori_loop(0, 150, body, leaf), rule.target(factor, 1, given)[0]
 
     close_families(*run(iterated, r, cavities[1]))
     by_steps, solved = run(iterated, r, flat)

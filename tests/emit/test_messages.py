@@ -6,6 +6,7 @@ import pytest
 import scipy.special as sp
 
 import ngmp_compiler as ngmp
+from ngmp_compiler.emit.rules import Incoming
 from ngmp_kernels import (
     AbstractLearnedTable,
     SplitFactor,
@@ -152,7 +153,8 @@ def test_mean_field_target_is_one_projection_of_ngmp():
 
     def targets(q):
         small = ngmp.NGMP(power=1e-12)
-        return [(small.target(factor, j, q, flat)[0], ngmp.NCVMP().target(factor, j, q, flat)[0]) for j in (0, 1)]
+        given = Incoming(q, flat)
+        return [(small.target(factor, j, given)[0], ngmp.NCVMP().target(factor, j, given)[0]) for j in (0, 1)]
 
     for one, other in run(targets, marginals):
         close_families(one, other)

@@ -9,6 +9,7 @@ import scipy.stats as st
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Bernoulli, Normal
+from ngmp_compiler.emit.rules import Incoming
 from ngmp_kernels import (
     tilted_match,
 )
@@ -78,8 +79,8 @@ def test_power_one_is_the_plain_rule(cls):
 
     def targets(q):
         pairs = [(kind(), kind(power=almost), kind(power={last: almost})) for kind in (ngmp.NGMP, ngmp.EP)]
-        found = [[[r.target(factor, j, q, leaves)[0] for r in rules] for j in (0, 1)] for rules in pairs]
-        return found, [[r.evidence(factor, q, leaves) for r in rules] for rules in pairs]
+        found = [[[r.target(factor, j, Incoming(q, leaves))[0] for r in rules] for j in (0, 1)] for rules in pairs]
+        return found, [[r.evidence(factor, Incoming(q, leaves)) for r in rules] for rules in pairs]
 
     found, evidence = run(targets, marginals)
     tol = 1e-10 if cls is NoisePrecision else 1e-6  # toward r, the fraction uses plainer nodes
@@ -99,7 +100,7 @@ def test_power_by_interface():
 
         def targets(q, kind=kind):
             rules = kind(power={"tau": 0.5}), kind(), kind(power=0.5)
-            return [[r.target(factor, j, q, leaves)[0] for r in rules] for j in (0, 1)]
+            return [[r.target(factor, j, Incoming(q, leaves))[0] for r in rules] for j in (0, 1)]
 
         (r, plain, _), (tau, _, half) = run(targets, marginals)
         close_families(r, plain, 1e-14)

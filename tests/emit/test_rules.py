@@ -12,6 +12,7 @@ import scipy.stats as st
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, Normal, Poisson, dot, exp
+from ngmp_compiler.emit.rules import Incoming
 from ngmp_kernels.factors.poisson import PoissonLog
 from ngmp_kernels.families import Gaussian
 from tests.emit.rule_models import (
@@ -112,8 +113,8 @@ def test_unary_target_is_the_natural_gradient(cls):
     def both(q):
         gradient = jax.grad(lambda mu: jnp.sum(expected(factor, mu)))(q.to_mean())
         methods = [ngmp.NGMP(), ngmp.NGMP(power=0.5), ngmp.NCVMP()]
-        found = [m.target(factor, 0, (q,), (flat,))[0] for m in methods]
-        return Gaussian(*gradient), found, [m.evidence(factor, (q,), (flat,)) for m in methods]
+        found = [m.target(factor, 0, Incoming((q,), (flat,)))[0] for m in methods]
+        return Gaussian(*gradient), found, [m.evidence(factor, Incoming((q,), (flat,))) for m in methods]
 
     gradient, found, evidence = run(both, q)
     # The exact natural gradient at accuracy of the nodes: 1e-10 for entire factors and for those with distant poles.

@@ -354,12 +354,12 @@ def test_choices_that_do_not_fit_are_listed_at_once():
     assert "'a'" in text and "no path of equal ones" in text and "Here dense, banded would do" in text
     assert "'b'" in text and "'a' asks for 'chain' for the same variables" in text
     assert "no vector at the hub" in text and "nothing to choose" in text
-    assert "he executors of Gaussian variables are sums, chain" in refused(a="magic")
+    assert "he executors of Gaussian variables are independent, chain" in refused(a="magic")
     assert "another functional ties it" in refused(a="sums")
 
 
 def test_what_is_too_large_even_for_a_band(monkeypatch):
-    monkeypatch.setattr("ngmp_compiler.schedule.bands.BAND_LIMIT", 1000)
-    monkeypatch.setattr("ngmp_compiler.schedule.bands.DENSE_LIMIT", 50)
+    monkeypatch.setattr("ngmp_compiler.executors.gaussian.bands.BAND_LIMIT", 1000)
+    monkeypatch.setattr("ngmp_compiler.executors.gaussian.bands.DENSE_LIMIT", 50)
     with pytest.raises(ModelError, match=r"down.*right.*120 Gaussian dimensions in loops.*band of them is \d+ wide"):
         ngmp.compile(grid)(y=jnp.zeros((12, 10)))

@@ -259,7 +259,7 @@ def test_overrides_are_checked_all_at_once():
     text = str(error.value)
     assert "3 problems" in text
     assert "asks for 'chain'" in text and "no path" in text and "elimination is the default" in text
-    assert "nothing to choose" in text and "the executors are" in text
+    assert "nothing to choose" in text and "he executors of categorical variables are" in text
     with pytest.raises(ModelError, match="names no variable"):
         ngmp.compile(model, executors={"nobody": "chain"})()
 

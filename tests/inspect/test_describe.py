@@ -86,7 +86,7 @@ def test_two_interfaces_of_one_factor():
     assert "Unscented" in factors[first] and "one(0)" in factors[first]
     assert "y.r: " in text and "y.tau: " in text
     assert "at most 7 sweeps, to a relative residual of 0.001" in text
-    assert "product: 1 Gamma variable(s)" in text and "star" in text
+    assert "product: 1 Gamma variable(s)" in text and "independent" in text
     assert "approximate: y" in section(text + "\n\n", "warnings")
 
 

@@ -171,7 +171,7 @@ def test_executors_are_the_caption_of_the_surrogate() -> None:
     chain = words(panels(drawn(ngmp_models.poisson_chain, y=whole(9)))["surrogate"])
     assert "chain: z0, z" in chain
     mixed = words(panels(drawn(ngmp_models.mean_precision, y=real(9)))["surrogate"])
-    assert "star: x" in mixed and "product: tau" in mixed
+    assert "independent: x" in mixed and "product: tau" in mixed
 
 
 def test_masked_data_are_marked() -> None:

@@ -243,7 +243,7 @@ def test_it_lives_in_any_structure():
     x = np.stack([np.ones(5), np.linspace(-1.0, 1.0, 5)], 1)
     program = ngmp.compile(model)
     text = program.lower(x=x, y=TIMES).describe()
-    assert "ExponentialLog" in text and "GumbelNoise" in text and "chain" in text and "star" in text
+    assert "ExponentialLog" in text and "GumbelNoise" in text and "chain" in text and "independent" in text
     assert program(x=x, y=TIMES).converged
 
 

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Dirichlet, Normal, Poisson, take
-from ngmp_compiler.schedule.slices import slices
+from ngmp_compiler.executors.discrete.layers import slices
 from tests.inside import core_line, equations, tables_of
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 from ..numerics.inverse_cdf import check_probabilities
 from ..quadrature.nodes import Nodes
 from ..quadrature.regression import LogMessage, average
-from ..quadrature.rules import AbstractRule
+from ..quadrature.rules import AbstractQuadrature
 
 
 def promote(*values: ArrayLike) -> tuple[Array, ...]:
@@ -172,7 +172,7 @@ class AbstractFamily(eqx.Module):
 
     # -- projections ----------------------------------------------------------------------------------------------
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """Nodes (Q, *b) of a rule and their normalised log-weights; see `quadrature.rules`."""
         raise TypeError(f"No quadrature on {type(self).__name__} edges: messages toward them must be conjugate.")
 
@@ -192,7 +192,7 @@ class AbstractFamily(eqx.Module):
         slopes = jnp.linalg.solve(gram, right[..., None])[..., 0]
         return type(self)(*(slopes[..., i] / s for i, s in enumerate(scales)))
 
-    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """The projection of a log-message by a rule that is no regression at nodes; None where it is one."""
         del rule, log_message
         return None

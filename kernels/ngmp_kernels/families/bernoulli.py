@@ -9,7 +9,7 @@ from jax.scipy.special import logit
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..quadrature.nodes import Nodes, column
-from ..quadrature.rules import AbstractRule
+from ..quadrature.rules import AbstractQuadrature
 from ._family import AbstractFamily, no_event, promote, register
 
 
@@ -86,7 +86,7 @@ class Bernoulli(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.bernoulli(key, self.probs, shape + self.batch_shape).astype(self.dtype)
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """The two outcomes, by any rule."""
         del rule
         z = jnp.broadcast_to(column(np.array([0.0, 1.0]), self), (2,) + self.batch_shape)

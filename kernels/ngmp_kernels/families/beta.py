@@ -12,7 +12,7 @@ from ..numerics.inverse_cdf import INVERSE
 from ..numerics.logarithm import log, log1p
 from ..quadrature.nodes import Nodes, cutoff, normalised, point, stretch
 from ..quadrature.regression import LogMessage, derivatives, log_quotient, log_shift, slopes
-from ..quadrature.rules import AbstractRule, Delta, LogTrapezoid, counts
+from ..quadrature.rules import AbstractQuadrature, Delta, LogTrapezoid, counts
 from ._family import AbstractFamily, broadcast, no_event, register
 from .dirichlet import concentration_from_mean
 
@@ -117,7 +117,7 @@ class Beta(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.beta(key, self.a, self.b, shape + self.batch_shape, self.dtype)
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         r"""In $x = \operatorname{logit} p - \log(a/b)$ the log-density is minus `_drop` up to a constant."""
         if isinstance(rule, Delta):
             return point(self)
@@ -138,7 +138,7 @@ class Beta(AbstractFamily):
         beta1, beta2 = slopes(w, values, log1 - log0, -(m1 * log1 + m0 * log0))
         return type(self)(beta1 - m1 * beta2, -beta1 - m0 * beta2)
 
-    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """eta1 log p + eta2 log(1 - p) has derivatives eta1 / p - eta2 / (1-p) and -eta1 / p^2 - eta2 / (1-p)^2."""
         if not isinstance(rule, Delta):
             return None

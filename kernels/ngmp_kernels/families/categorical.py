@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from ..quadrature.nodes import Nodes
-from ..quadrature.rules import AbstractRule
+from ..quadrature.rules import AbstractQuadrature
 from ._family import AbstractFamily, one_event_axis, promote, register
 
 
@@ -89,7 +89,7 @@ class Categorical(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.categorical(key, self.eta1, axis=-1, shape=shape + self.batch_shape)
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """All classes, by any rule."""
         del rule
         (k,) = self.event_shape

@@ -17,7 +17,7 @@ from ..numerics.gamma_functions import (
 from ..numerics.inverse_cdf import INVERSE
 from ..quadrature.nodes import Nodes, cutoff, normalised, point, stretch
 from ..quadrature.regression import LogMessage, average, derivatives, log_quotient, slopes
-from ..quadrature.rules import AbstractRule, Delta, LogTrapezoid, Unscented, counts
+from ..quadrature.rules import AbstractQuadrature, Delta, LogTrapezoid, Unscented, counts
 from ._family import AbstractFamily, broadcast, no_event, register
 
 
@@ -118,7 +118,7 @@ class Gamma(AbstractFamily):
         draws = jax.random.gamma(key, self.concentration, shape + self.batch_shape, self.dtype)
         return draws / self.rate
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         r"""In $x = \log(\tau / E\tau)$ the log-density is $-a (e^x - 1 - x)$ up to a constant.
 
         $e^x - 1 - x = r$ has its roots inside $-(r + \sqrt{2r})$ and $\log(1 + r + \sqrt{2r})$.
@@ -163,7 +163,7 @@ class Gamma(AbstractFamily):
         beta1, beta2 = slopes(w, values, log_t, t1 - log_t, centred)
         return type(self)(beta1 - beta2, beta2 / m)
 
-    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """`Delta`: eta1 log t + eta2 t has derivatives eta1 / m + eta2 and -eta1 / m^2."""
         if isinstance(rule, Unscented):
             return self._unscented(log_message)

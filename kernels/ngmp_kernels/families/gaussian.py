@@ -13,7 +13,7 @@ from ..numerics.gamma_functions import log_ratio_excess
 from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite, point
 from ..quadrature.regression import LogMessage, derivatives
-from ..quadrature.rules import AbstractRule, Delta, GaussHermite, Unscented, counts
+from ..quadrature.rules import AbstractQuadrature, Delta, GaussHermite, Unscented, counts
 from ._family import AbstractFamily, broadcast, no_event, register
 
 
@@ -105,7 +105,7 @@ class Gaussian(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return self.mean + self.std * jax.random.normal(key, shape + self.batch_shape, self.dtype)
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """`m + s u`, u the nodes of Hermite."""
         if isinstance(rule, Delta):
             return point(self)
@@ -134,7 +134,7 @@ class Gaussian(AbstractFamily):
         eta2 = (beta2 + more2) / s**2
         return type(self)((beta1 + more1) / s - 2 * m * eta2, eta2)
 
-    def shortcut(self, rule: AbstractRule, log_message: LogMessage) -> Self | None:
+    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         if not isinstance(rule, Delta):
             return None
         d1, d2 = derivatives(log_message, self.mean)

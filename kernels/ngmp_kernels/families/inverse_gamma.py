@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..quadrature.nodes import Nodes
-from ..quadrature.rules import AbstractRule, LogTrapezoid, counts
+from ..quadrature.rules import AbstractQuadrature, LogTrapezoid, counts
 from ._family import AbstractFamily, broadcast, no_event, register
 from .gamma import Gamma
 
@@ -104,7 +104,7 @@ class InverseGamma(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return 1 / self.reciprocal.sample(key, shape)
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """Those of the reciprocal, by the rules that are regressions there."""
         tau, log_weights = self.reciprocal.nodes(rule if isinstance(rule, LogTrapezoid) else counts(rule))
         return 1 / tau, log_weights

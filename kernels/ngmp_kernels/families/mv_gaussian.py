@@ -11,7 +11,7 @@ from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwh
 from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite_product
 from ..quadrature.regression import average
-from ..quadrature.rules import AbstractRule, GaussHermite, Unscented
+from ..quadrature.rules import AbstractQuadrature, GaussHermite, Unscented
 from ._family import AbstractFamily, one_event_axis, promote, register
 
 _PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
@@ -141,7 +141,7 @@ class MvGaussian(AbstractFamily):
         white = inverse_factor(self._chol)
         return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)
 
-    def nodes(self, rule: AbstractRule) -> Nodes:
+    def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """`m + C^{-T} u`, with C the Cholesky factor of the precision and u products of the nodes of Hermite."""
         (d,) = self.event_shape
         if d > MOST_DIMENSIONS:

@@ -22,7 +22,7 @@ from ..families import Gaussian
 from ..numerics.logarithm import log, softplus
 from .projection import LogMessage, nodes
 from .regression import derivatives
-from .rules import AbstractRule, GaussHermite, Quadrature
+from .rules import AbstractQuadrature, GaussHermite, Quadrature
 from .tilted import tilted_evidence
 
 MOMENTS = Quadrature(gaussian=128)  # a sigmoid under a variance of 9 to 1e-8, see tests/kernels/factors/test_cdf.py
@@ -31,7 +31,7 @@ _POINTS = 257  # of the log-precision: 1e-8 up to a variance of 16, see tests/ke
 _NEWTON = 20
 
 
-def product_nodes(rule: AbstractRule, marginals: tuple[Any, ...]) -> tuple[list[Array], Array, tuple[int, ...]]:
+def product_nodes(rule: AbstractQuadrature, marginals: tuple[Any, ...]) -> tuple[list[Array], Array, tuple[int, ...]]:
     """Nodes on the product of d marginals (n): values, log-weights (Q_1, ..., Q_d, n), and the axes of the nodes."""
     d, z, total = len(marginals), [], 0.0
     for j, q in enumerate(marginals):

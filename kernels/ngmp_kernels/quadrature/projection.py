@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from ..families import AbstractFamily
 from .regression import LogMessage as LogMessage
 from .regression import average
-from .rules import AbstractRule as AbstractRule
+from .rules import AbstractQuadrature as AbstractQuadrature
 from .rules import Delta as Delta
 from .rules import GaussHermite as GaussHermite
 from .rules import LogTrapezoid as LogTrapezoid
@@ -23,7 +23,7 @@ from .rules import Quadrature as Quadrature
 from .rules import Unscented as Unscented
 
 
-def nodes(rule: AbstractRule, q: AbstractFamily) -> tuple[Array, Float[Array, "Q *b"]]:
+def nodes(rule: AbstractQuadrature, q: AbstractFamily) -> tuple[Array, Float[Array, "Q *b"]]:
     r"""Nodes and normalised log-weights with $E_q[g] \approx \sum_i e^{\log w_i} g(z_i)$.
 
     Args:
@@ -37,7 +37,7 @@ def nodes(rule: AbstractRule, q: AbstractFamily) -> tuple[Array, Float[Array, "Q
 
 
 def tangent_projection(
-    q: AbstractFamily, log_message: LogMessage, rule: AbstractRule, *, centred: bool = False
+    q: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, *, centred: bool = False
 ) -> AbstractFamily:
     r"""$\eta^* = F^{-1} Cov_q[T, l] = \nabla_\mu E_q[l]$.
 
@@ -58,7 +58,7 @@ def tangent_projection(
     return q.regress(z, jnp.exp(log_weights), log_message(z), centred)
 
 
-def expectation(q: AbstractFamily, g: LogMessage, rule: AbstractRule) -> Float[Array, "*b"]:
+def expectation(q: AbstractFamily, g: LogMessage, rule: AbstractQuadrature) -> Float[Array, "*b"]:
     r"""$E_q[g]$ by the nodes of the rule.
 
     `Delta()` integrates the family member that osculates g at the mean: $g(m) + \eta^* \cdot (E_q[T] - T(m))$, on a

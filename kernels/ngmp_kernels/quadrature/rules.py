@@ -17,17 +17,17 @@ Gauss-Hermite rules, of n nodes an axis, of three with `Unscented`, and fewer th
 import equinox as eqx
 
 
-class AbstractRule(eqx.Module):
+class AbstractQuadrature(eqx.Module):
     """How expectations under an edge marginal, and the projections built on them, are computed."""
 
 
-class GaussHermite(AbstractRule):
+class GaussHermite(AbstractQuadrature):
     """Gauss-Hermite quadrature with `n` nodes on Gaussian edges: exact for polynomials of degree 2n - 1."""
 
     n: int = eqx.field(static=True, default=32)
 
 
-class LogTrapezoid(AbstractRule):
+class LogTrapezoid(AbstractQuadrature):
     """Trapezoidal rule with `n` nodes in log tau (Gamma edges) or logit p (Beta edges), tails stretched.
 
     129 nodes reach about 1e-13 for Gamma shapes from 0.3 up and for Beta parameters from 1 up (float64). Beta messages
@@ -38,7 +38,7 @@ class LogTrapezoid(AbstractRule):
     n: int = eqx.field(static=True, default=129)
 
 
-class Unscented(AbstractRule):
+class Unscented(AbstractQuadrature):
     """The paper's three-point sigma rule.
 
     Gaussian edges: m and m ± sqrt(3 V), which is 3-point Gauss-Hermite. Gamma edges: three asymmetric points in
@@ -48,11 +48,11 @@ class Unscented(AbstractRule):
     """
 
 
-class Delta(AbstractRule):
+class Delta(AbstractQuadrature):
     """The delta method: the message is replaced by the family member with the same two derivatives at the mean."""
 
 
-class Quadrature(AbstractRule):
+class Quadrature(AbstractQuadrature):
     """The default: Gauss-Hermite on Gaussian edges, the trapezoidal rule on Gamma and Beta edges."""
 
     gaussian: int = eqx.field(static=True, default=32)
@@ -60,6 +60,6 @@ class Quadrature(AbstractRule):
     beta: int = eqx.field(static=True, default=129)
 
 
-def counts(rule: AbstractRule) -> Quadrature:
+def counts(rule: AbstractQuadrature) -> Quadrature:
     """The numbers of nodes where a rule does not speak for a family."""
     return rule if isinstance(rule, Quadrature) else Quadrature()

@@ -9,13 +9,13 @@ from jaxtyping import Array, Float
 
 from ..families import AbstractFamily, Gaussian
 from .projection import LogMessage, nodes
-from .rules import AbstractRule, Quadrature
+from .rules import AbstractQuadrature, Quadrature
 
 _REACH = 9.0  # standard deviations of the cavity that a grid covers
 
 
 def tilted_match(
-    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractRule, hard: bool = False
+    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, hard: bool = False
 ) -> AbstractFamily:
     r"""The family member with the moments of $q_c(z) e^{l(z)}$: $E[T] = \sum_k w_k T(z_k)$.
 
@@ -39,14 +39,14 @@ def tilted_match(
 
 
 def tilted_evidence(
-    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractRule, hard: bool = False
+    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, hard: bool = False
 ) -> Float[Array, "*b"]:
     r"""$\log \int q_c(z) e^{l(z)} dz$, at the nodes of `tilted_nodes`."""
     return jax.nn.logsumexp(tilted_nodes(q, cavity, log_message, rule, hard)[1], axis=0)
 
 
 def tilted_nodes(
-    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractRule, hard: bool = False
+    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, hard: bool = False
 ) -> tuple[Array, Float[Array, "Q *b"]]:
     r"""Nodes and the logarithms of the tilted mass $w_k\, q_c(z_k) e^{l(z_k)}$ at them.
 

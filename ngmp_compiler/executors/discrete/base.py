@@ -1,21 +1,17 @@
-"""Categorical variables: what every executor of theirs is given and returns, and the two simplest, alone and in chains.
+"""Categorical variables: what every executor of theirs is given and returns.
 
 Tables hold logarithms. A variable of few classes that is stored beside one of many is padded with classes whose unary
 log-potential is `FORBIDDEN`: finite, so that no NaN arises, and far below any sum of logarithms of zero (-10^4 each).
 """
 
-from functools import partial
+import abc
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...declare.expressions import Plane
-from ...graph.index import index_map
-from ...linalg import discrete_chain
-from ...value import Value
+from ..base import AbstractExecutor
 
 FORBIDDEN = -1e30
 
@@ -49,69 +45,15 @@ Unary = dict[Plane, Array]
 Tables = dict[int, Array]
 
 
-class DiscreteIndependent(Value):
-    """Categorical variables that no table touches."""
+class DiscreteExecutor(AbstractExecutor):
+    """Solves parts of the categorical core. Its class is given `DiscretePart`s."""
 
-    name = "star"
-    approximate = False
+    pieces: list[TablePiece]
 
-    def __init__(self, plane: Plane, positions: np.ndarray):
-        self.plane, self.positions = plane, positions
-        self.why, self.cost = "categorical variables coupled to no other", f"O({len(positions)})"
+    @classmethod
+    def may_fit(cls, part: Any) -> bool:
+        return False  # to find out takes too long to be said unasked
 
-    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
-        del tables, wanted
-        logits = index_map(self.positions, unary[self.plane].shape[0]).take(unary[self.plane])
-        norm = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
-        return DiscreteSolution(jnp.sum(norm), {self.plane: [(self.positions, logits - norm)]}, {})
-
-
-class DiscreteChain(Value):
-    """Chains of categorical variables: a hidden Markov model's forward-backward pass.
-
-    Every piece runs along the chains in one direction.
-    """
-
-    name = "chain"
-    approximate = False
-
-    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[TablePiece]):
-        self.plane, self.order, self.pieces = plane, order, pieces
-        local = np.full(size, -1)
-        local[order.reshape(-1)] = np.arange(order.size)
-        chains, length = order.shape
-        self.links: list[tuple[TablePiece, bool, Any]] = []
-        for piece in pieces:
-            left, right = (local[positions] for _, positions in piece.sides)
-            start = np.minimum(left, right)
-            link = start // length * (length - 1) + start % length
-            self.links.append((piece, bool(left[0] > right[0]), index_map(link, chains * (length - 1))))
-        self.why = f"{chains} chain{'s' * (chains > 1)} of {length} categorical variables"
-        self.cost = f"O({chains} x {length} x {plane.event_shape[0]}^2)"
-
-    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
-        chains, length = self.order.shape
-        k = self.plane.event_shape[0]
-        logits = index_map(self.order, unary[self.plane].shape[0]).take(unary[self.plane]).reshape(chains, length, k)
-        first = self.pieces[0].take(tables[self.pieces[0].group])
-        if len(self.links) == 1 and first.shape[0] == 1:  # one table shared by all steps
-            link = jnp.broadcast_to(first.swapaxes(1, 2) if self.links[0][1] else first, (chains, 1, k, k))
-        else:
-            link = jnp.zeros((), logits.dtype)
-            for piece, reverse, index in self.links:
-                table = piece.take(tables[piece.group])
-                table = jnp.broadcast_to(table.swapaxes(1, 2) if reverse else table, (index.n, k, k))
-                link = link + index.add(table)
-            link = link.reshape(chains, length - 1, k, k)
-        forward_backward = partial(discrete_chain, pairs=any(piece.group in wanted for piece in self.pieces))
-        if chains == 1:  # plainly: under vmap both branches of a condition run
-            result = jax.tree.map(lambda x: x[None], forward_backward(logits[0], link[0]))
-        else:
-            result = jax.vmap(forward_backward)(logits, link)
-        marginals = {self.plane: [(self.order.reshape(-1), result.log_probs.reshape(-1, k))]}
-        found: dict[int, list] = {}
-        for piece, reverse, index in self.links:
-            if piece.group in wanted and result.pair is not None:
-                pair = index.take(result.pair.reshape(-1, k, k))
-                found.setdefault(piece.group, []).append((piece.rows, pair.swapaxes(1, 2) if reverse else pair))
-        return DiscreteSolution(jnp.sum(result.log_partition), marginals, found)
+    @abc.abstractmethod
+    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:  # type: ignore[override]
+        """Log-marginals of all variables and of the tables of the wanted groups, and the log-partition."""

@@ -1,6 +1,8 @@
 """A few categorical variables tied in any way: exact, by variable elimination or by one table over all of them."""
 
+import abc
 import math
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -9,8 +11,14 @@ from jaxtyping import Array
 
 from ...declare.expressions import Plane
 from ...linalg import elimination
-from ...value import Value
-from .base import DiscreteSolution, TablePiece, Tables, Unary
+from ..base import ASKED
+from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .part import DiscretePart
+
+UNROLLED = 64  # variables: every one summed out is a few operations of the program
+ELIMINATION_MOST = 1024  # even where it is asked for
+ELIMINATION_CELLS = 2**20
+ENUMERATION_STATES = 2**16
 
 
 class Tie(NamedTuple):
@@ -42,22 +50,33 @@ class Network(NamedTuple):
         return sum(math.prod(self.sizes[x] for x in c.variables) for c in found)
 
 
-class Elimination(Value):
-    """Equal networks by variable elimination; with a single cluster, by enumeration of their joint states."""
+class _Eliminating(DiscreteExecutor):
+    """Equal networks, their variables summed out cluster by cluster."""
 
-    approximate = False
-
-    def __init__(self, network: Network, found: list[elimination.Cluster] | None, why: str):
-        self.network, self.pieces = network, network.pieces
-        everything = tuple(range(len(network.planes)))
-        self.name = "enumeration" if found is None else "elimination"
-        self.clusters = [elimination.Cluster(everything, (), None)] if found is None else found
-        width = max(len(c.variables) for c in self.clusters)
+    def __init__(self, network: Network, found: list[elimination.Cluster], why: str):
+        self.network, self.pieces, self.clusters = network, network.pieces, found
+        width = max(len(c.variables) for c in found)
         batch = len(network.positions)
         count = f"{batch} networks of " if batch > 1 else ""
-        tables = f"{len(self.clusters)} table{'s' * (len(self.clusters) > 1)} of at most {width} variables"
-        self.why = f"{count}{len(everything)} categorical variables, {why}; {tables}"
-        self.cost = f"O({f'{batch} x ' if batch > 1 else ''}{network.cells(self.clusters)} cells)"
+        tables = f"{len(found)} table{'s' * (len(found) > 1)} of at most {width} variables"
+        self.why = f"{count}{len(network.planes)} categorical variables, {why}; {tables}"
+        self.work = f"O({f'{batch} x ' if batch > 1 else ''}{network.cells(found)} cells)"
+
+    @classmethod
+    def alike(cls, part: DiscretePart) -> Hashable:
+        return part.signature
+
+    @classmethod
+    def build(cls, parts: list[DiscretePart]) -> "list[_Eliminating]":
+        """One executor for all parts of equal shape: the same tables between variables of the same planes."""
+        limits = f"at most {UNROLLED} variables and {ELIMINATION_CELLS} cells: summed out exactly"
+        network = _network(parts)
+        return [cls(network, cls.arrange(network), ASKED if parts[0].asked else limits)]
+
+    @classmethod
+    @abc.abstractmethod
+    def arrange(cls, network: Network) -> list[elimination.Cluster]:
+        """The clusters that are summed out."""
 
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
         network, sizes = self.network, self.network.sizes
@@ -87,3 +106,63 @@ class Elimination(Value):
 
     def _place(self, cluster: int, table: Array, scope: tuple[int, ...]) -> Array:
         return elimination.place(table, scope, self.clusters[cluster].variables)
+
+
+class Elimination(_Eliminating):
+    """By variable elimination in min-fill order."""
+
+    name = "elimination"
+
+    @classmethod
+    def misfit(cls, part: DiscretePart) -> str | None:
+        if part.lone or len(part.nodes) > ELIMINATION_MOST:
+            return f"elimination would unroll more than {ELIMINATION_MOST} variables"
+        cells = _cells(part)
+        return None if cells <= ELIMINATION_CELLS else f"elimination needs {cells:.1e} cells, over {ELIMINATION_CELLS}"
+
+    @classmethod
+    def cost(cls, part: DiscretePart) -> float:
+        return _cells(part) if len(part.nodes) <= UNROLLED else math.inf
+
+    @classmethod
+    def arrange(cls, network: Network) -> list[elimination.Cluster]:
+        return network.clusters()
+
+
+class Enumeration(_Eliminating):
+    """By one table over all joint states; only where it is asked for."""
+
+    name = "enumeration"
+
+    @classmethod
+    def misfit(cls, part: DiscretePart) -> str | None:
+        states = math.inf if part.lone else math.prod(plane.event_shape[0] for plane in part.planes)
+        return None if states <= ENUMERATION_STATES else f"{states:.1e} joint states exceed {ENUMERATION_STATES}"
+
+    @classmethod
+    def cost(cls, part: DiscretePart) -> float:
+        return math.inf
+
+    @classmethod
+    def arrange(cls, network: Network) -> list[elimination.Cluster]:
+        return [elimination.Cluster(tuple(range(len(network.planes))), (), None)]
+
+
+def _cells(part: DiscretePart) -> int:
+    if "_cells" not in part.__dict__:
+        network = _network([part])
+        part.__dict__["_cells"] = network.cells(network.clusters())
+    return part.__dict__["_cells"]
+
+
+def _network(parts: list[DiscretePart]) -> Network:
+    """Parts of equal shape as one batch of networks; variables go by their order in the numbering of nodes."""
+    core, members = parts[0].core, np.stack([part.nodes for part in parts])
+    found = []
+    for t, tie in enumerate(core.ties):
+        rows = np.stack([part.rows[t] for part in parts])  # (B, tables)
+        for k in range(rows.shape[1]):
+            found.append(Tie(tie.group, rows[:, k], tuple(parts[0].scopes[t][k].tolist())))
+    planes = tuple(parts[0].planes)
+    offsets = np.asarray([core.nodes.offset[p] for p in planes])
+    return Network(planes, members - offsets, found, core.pieces(parts))

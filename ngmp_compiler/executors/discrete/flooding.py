@@ -19,22 +19,39 @@ from jaxtyping import Array, Float
 from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
 from ...solve.implicit import attach
-from ...value import Value
-from .base import DiscreteSolution, TablePiece, Tables, Unary
+from ..base import ASKED
+from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .elimination import UNROLLED, Elimination
+from .part import DiscretePart
+from .slices import SliceChain
 from .tree import PaddedNodes
 
 DAMPING = 0.5
 MAX_SWEEPS = 2000
 LEAST = -1e5  # of a message: what is impossible by the zeros of several tables (-10^4 each) must not grow in a loop
+_LAST = 1e300  # of an approximation: only where nothing exact fits
 Messages = list[list[Array]]  # by piece and side, (n, K)
 Inputs = tuple[Array, list[Array]]  # unary (N, K) and the tables of the pieces (n|1, *classes)
 
 
-class Flooding(Value):
+class Flooding(DiscreteExecutor):
     """Loopy belief propagation over tables of any number of variables; see the module docstring."""
 
     name = "flooding"
     approximate = True
+
+    @classmethod
+    def misfit(cls, part: DiscretePart) -> str | None:
+        return "no table touches it" if part.lone else None
+
+    @classmethod
+    def cost(cls, part: DiscretePart) -> float:
+        return _LAST
+
+    @classmethod
+    def build(cls, parts: list[DiscretePart]) -> "list[Flooding]":
+        whys = {ASKED if part.asked else _too_large(part) for part in parts}
+        return [cls(*parts[0].core.union(parts), "; ".join(sorted(map(str, whys))))]
 
     def __init__(self, members: dict[Plane, np.ndarray], pieces: list[TablePiece], why: str):
         self.nodes, self.pieces = PaddedNodes(members), pieces
@@ -46,7 +63,7 @@ class Flooding(Value):
         self.degree = np.bincount(touched, minlength=n)
         cells = sum(piece.n * int(np.prod([p.event_shape[0] for p, _ in piece.sides])) for piece in pieces)
         self.why = f"approximate (damped loopy belief propagation) over {n} categorical variables: {why}"
-        self.cost = f"O({cells} cells) an iteration, at most {MAX_SWEEPS} of them"
+        self.work = f"O({cells} cells) an iteration, at most {MAX_SWEEPS} of them"
 
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
         inputs = self.nodes.stack(unary), [piece.take(tables[piece.group]) for piece in self.pieces]
@@ -131,3 +148,11 @@ def _others(i: int, axes: int) -> tuple[int, ...]:
 
 def _normalise(message: Float[Array, "n K"]) -> Float[Array, "n K"]:
     return jnp.maximum(jax.nn.log_softmax(message, axis=-1), LEAST)
+
+
+def _too_large(part: DiscretePart) -> str | None:
+    """Why a part is not summed out exactly."""
+    if len(part.nodes) > UNROLLED:
+        why = f"loops over more than the {UNROLLED} variables that elimination unrolls"
+        return f"{why}, and no slices: {part.misfit(SliceChain)}"
+    return part.misfit(Elimination)

@@ -1,6 +1,6 @@
 r"""Coupled chains of categorical variables: one scan over the joint state of each time, rolled whatever their length.
 
-The network is a head, S steps of one shape, and a tail (`schedule.slices`). With $w_k$ what step k hands on,
+The network is a head, S steps of one shape, and a tail (`layers`). With $w_k$ what step k hands on,
 
 $$ \alpha_k(w_k) = \log\sum e^{\alpha_{k-1}(w_{k-1}) + t_k}, \qquad
    \beta_{k-1}(w_{k-1}) = \log\sum e^{t_k + \beta_k(w_k)}, $$
@@ -11,7 +11,7 @@ The marginals of a step are those of $\alpha_{k-1} + t_k + \beta_k$.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 import jax
@@ -23,10 +23,13 @@ from ...declare.expressions import Plane
 from ...graph.index import index_map
 from ...linalg import elimination
 from ...linalg.elimination import Cluster
-from ...value import Value
-from .base import DiscreteSolution, TablePiece, Tables, Unary
-from .elimination import Tie
+from ..base import ASKED
+from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .elimination import UNROLLED, Tie
+from .layers import Block, Slices, slices
+from .part import DiscretePart
 
+SLICE_CELLS = 2**18  # of the tables of one step
 _LARGEST = 2**22  # cells of the joint tables of the steps that are read at once
 
 Scope = tuple[int, ...]
@@ -107,11 +110,38 @@ class Segment(NamedTuple):
         return list(marginals)
 
 
-class SliceChain(Value):
+class SliceChain(DiscreteExecutor):
     """B equal networks that repeat over time; see the module docstring."""
 
     name = "slices"
-    approximate = False
+
+    @classmethod
+    def misfit(cls, part: DiscretePart) -> str | None:
+        layout = None if part.lone else cheapest(part)
+        if layout is None:
+            return "no run of equal slices, tied to their neighbours alone"
+        _, cells, ends = layout
+        if cells > SLICE_CELLS:
+            return f"a step over the joint states of a slice needs {cells:.1e} cells, over {SLICE_CELLS}"
+        return None if ends <= UNROLLED else f"{ends} variables at the ends, over {UNROLLED}"
+
+    @classmethod
+    def cost(cls, part: DiscretePart) -> float:
+        return 0.0
+
+    @classmethod
+    def alike(cls, part: DiscretePart) -> Hashable:
+        return part.signature
+
+    @classmethod
+    def build(cls, parts: list[DiscretePart]) -> "list[SliceChain]":
+        """One executor for all parts of equal shape."""
+        layout = cheapest(parts[0])
+        assert layout is not None
+        head, steps, tail = (None if b is None else _segment(b, parts) for b in layout[0])
+        assert head is not None and steps is not None
+        limit = ASKED if parts[0].asked else f"at most {SLICE_CELLS}"
+        return [cls(head, steps, tail, parts[0].core.pieces(parts), limit)]
 
     def __init__(self, head: Segment, steps: Segment, tail: Segment | None, pieces: list[TablePiece], limit: str):
         self.head, self.steps, self.tail, self.pieces = head, steps, tail, pieces
@@ -124,7 +154,7 @@ class SliceChain(Value):
             f"{copies}{count} equal steps of {steps.positions.shape[-1]} categorical variables, {scan} "
             f"({steps.cells()} cells a step, {limit}); {ends} variables at the ends"
         )
-        self.cost = f"O({f'{batch} x ' if batch > 1 else ''}{count} x {steps.cells()} cells)"
+        self.work = f"O({f'{batch} x ' if batch > 1 else ''}{count} x {steps.cells()} cells)"
 
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
         head, steps, tail = self.head, self.steps, self.tail
@@ -210,3 +240,30 @@ def _keep(solution: DiscreteSolution, segment: Segment, found: list[Array], want
     chosen = [tie for tie in segment.ties if tie.group in wanted]
     for tie, x in zip(chosen, found[len(own) :], strict=True):
         solution.tables.setdefault(tie.group, []).append((tie.rows.reshape(-1), x.reshape(-1, *x.shape[2:])))
+
+
+def cheapest(part: DiscretePart) -> tuple[Slices, int, int] | None:
+    """The layout in slices that needs the fewest cells a step, those cells, and the variables at its ends."""
+    if "_cheapest" not in part.__dict__:
+        found = []
+        for layout in slices(part.core.nodes.plane_of(part.nodes), part.scopes):
+            cells = _segment(layout.steps, [part]).cells()
+            ends = layout.head.own.size + (0 if layout.tail is None else layout.tail.own.size)
+            found.append((layout, cells, ends))
+        part.__dict__["_cheapest"] = min(found, key=lambda x: x[1:], default=None)
+    return part.__dict__["_cheapest"]
+
+
+def _segment(block: Block, parts: list[DiscretePart]) -> Segment:
+    """A block of the slices of equal parts."""
+    core = parts[0].core
+    members = np.stack([part.nodes for part in parts])  # (B, variables)
+    local = np.concatenate([block.incoming, block.own[0]])
+    planes = tuple(core.nodes.planes[w] for w in core.nodes.plane_of(members[0, local]))
+    offsets = np.asarray([core.nodes.offset[p] for p in planes[len(block.incoming) :]])
+    found = []
+    for t, rows, scope in block.ties:
+        whole = np.stack([part.rows[t] for part in parts])  # (B, tables)
+        found.append(Tie(core.ties[t].group, whole[:, rows].T, scope))
+    positions = members[:, block.own].swapaxes(0, 1) - offsets
+    return Segment(planes, positions, found, block.keep)

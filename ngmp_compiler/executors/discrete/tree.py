@@ -8,7 +8,8 @@ from ...declare.expressions import Plane
 from ...graph.index import index_map
 from ...linalg import discrete_tree, plan_rounds
 from ...value import Value
-from .base import FORBIDDEN, DiscreteSolution, TablePiece, Tables, Unary
+from .base import FORBIDDEN, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .part import DiscretePart
 
 
 class PaddedNodes(Value):
@@ -47,11 +48,22 @@ class PaddedNodes(Value):
         return out
 
 
-class DiscreteTree(Value):
+class DiscreteTree(DiscreteExecutor):
     """A forest of categorical variables tied by pairwise tables, several of which may tie the same two variables."""
 
     name = "tree"
-    approximate = False
+
+    @classmethod
+    def misfit(cls, part: DiscretePart) -> str | None:
+        return "tables of three or more variables, or loops, are no tree" if part.loops or part.lone else None
+
+    @classmethod
+    def cost(cls, part: DiscretePart) -> float:
+        return 0.0
+
+    @classmethod
+    def build(cls, parts: list[DiscretePart]) -> "list[DiscreteTree]":
+        return [cls(*parts[0].core.union(parts), len(parts))]
 
     def __init__(self, members: dict[Plane, np.ndarray], pieces: list[TablePiece], trees: int):
         self.nodes, self.pieces = PaddedNodes(members), pieces
@@ -67,7 +79,7 @@ class DiscreteTree(Value):
         ]
         count = f"{trees} tree{'s' * (trees > 1)} of {n} categorical variables"
         self.why = f"{count}, summed out in {len(self.rounds)} rounds"
-        self.cost = f"O({n} x {k}^3)"
+        self.work = f"O({n} x {k}^3)"
 
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
         k = self.nodes.classes

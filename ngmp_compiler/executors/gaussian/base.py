@@ -17,7 +17,7 @@ from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from ...declare.expressions import Plane
 from ...passes.lower import Functional
-from ...value import Value
+from ..base import AbstractExecutor
 
 
 class PieceLink(NamedTuple):
@@ -130,15 +130,11 @@ class Roles(NamedTuple):
     cavities: frozenset[int] = frozenset()
 
 
-class GaussianExecutor(Value, abc.ABC):
-    """Solves one part of the Gaussian core exactly."""
+class GaussianExecutor(AbstractExecutor):
+    """Solves parts of the Gaussian core exactly. Its class is given `GaussianPart`s."""
 
-    name: str
     pieces: list[Piece]
-    why: str
-    cost: str
-    others: tuple[str, ...] = ()  # executors that would do too
-    alone: bool = False  # whether it is faster alone than with the lanes of a `vmap`
+    space: str | None = None  # of vectors: weight or function
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
         """What does not change between sweeps, from the leaves that do not (the others are None).
@@ -159,7 +155,7 @@ class GaussianExecutor(Value, abc.ABC):
         return None
 
     @abc.abstractmethod
-    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:  # type: ignore[override]
         """Marginals of all variables and of the requested functionals; with centred leaves, those of deviations."""
 
 

@@ -1,5 +1,6 @@
 """Chains: variables in a line, neighbours tied by one functional each. Forward elimination, backward substitution."""
 
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from ...graph.index import IndexMap, index_map
 from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
 from ...value import Value
 from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
+from .part import GaussianPart, only
 from .rows import Rows
 from .vectors import Term, add_vectors, wide_moments
 
@@ -34,8 +36,41 @@ class _Link(Value):
         self.ends = (index_map(ends[1 - self.later], size), index_map(ends[self.later], size))
 
 
-class _Chain(GaussianExecutor):
+class Chain(GaussianExecutor):
+    """Chains of equal length of variables of one plane."""
+
     name = "chain"
+
+    @classmethod
+    def misfit(cls, part: GaussianPart) -> str | None:
+        wide = part.core.wide[part.nodes]
+        # Vector links must all have one width; mixed ones are rare and solved jointly.
+        mixed = part.has_vectors and wide.any() and not wide.all()
+        if part.lone or part.knotted or part.shape.path is None or len(part.planes) > 1 or mixed:
+            return "the variables are no path of equal ones, tied once each"
+        return None
+
+    @classmethod
+    def cost(cls, part: GaussianPart) -> float:
+        return 0.0
+
+    @classmethod
+    def alike(cls, part: GaussianPart) -> Hashable:
+        return only(part.planes)[0], len(part.nodes)
+
+    @classmethod
+    def build(cls, parts: list[GaussianPart]) -> "list[Chain]":
+        core, plane = parts[0].core, only(parts[0].planes)[0]
+        order = np.stack([part.shape.path for part in parts if part.shape.path is not None])
+        local = np.full(core.nodes.size, -1)
+        local[order.reshape(-1)] = np.arange(order.size)
+
+        def backward(t: np.ndarray) -> np.ndarray:
+            return local[t[0]] < local[t[-1]] if len(t) > 1 else np.zeros(t.shape[1], bool)
+
+        make = VectorChain if plane.event_shape else ScalarChain
+        pieces = core.pieces(order.reshape(-1), backward)
+        return [make(plane, core.planes[plane], order - core.nodes.offset[plane], pieces)]
 
     def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
         self.plane, self.order, self.pieces = plane, order, pieces
@@ -50,7 +85,7 @@ class _Chain(GaussianExecutor):
                 self.links.append(_Link(piece, local, order.shape))
         chains, length = order.shape
         self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
-        self.cost = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
+        self.work = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
 
     def _solution(self, result, mean, spread, cross, functionals) -> Solution:
         log_volume = jnp.sum(result.log_volume)
@@ -90,7 +125,7 @@ def _(primals: Any, tangents: Any) -> tuple[ChainMarginals, ChainMarginals]:
     return jax.jvp(_solve, primals, tangents)
 
 
-class ScalarChain(_Chain):
+class ScalarChain(Chain):
     """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
 
     def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
@@ -184,7 +219,7 @@ class _Potentials(NamedTuple):
     linear: Float[Array, "n d"]
 
 
-class VectorChain(_Chain):
+class VectorChain(Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:

@@ -1,5 +1,6 @@
 """Variables that no functional couples to another: every one is solved alone, all of them at once."""
 
+from collections.abc import Hashable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,7 +11,9 @@ from ngmp_kernels.families import Gaussian
 
 from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
+from ..base import COUPLED, members
 from .base import GaussianExecutor, Leaf, Piece, Roles, Solution, offset, potential, scale
+from .part import GaussianPart, only
 from .rows import Rows, leave_one_out
 from .vectors import Prepared, Term, Vectors, add_vectors, wide_moments
 
@@ -25,10 +28,33 @@ def local_index(positions: np.ndarray, size: int, piece: Piece, link: int = 0) -
     return index_map(table[where], len(positions))
 
 
-class IndependentScalars(GaussianExecutor):
-    """`v_i = 1 / sum a^2 Lambda`, `m_i = v_i sum a (xi - Lambda c)`: one segment sum per functional."""
+class Independent(GaussianExecutor):
+    """Variables of one plane, each on its own."""
 
-    name = "star"
+    name = "independent"
+
+    @classmethod
+    def misfit(cls, part: GaussianPart) -> str | None:
+        return None if part.lone else COUPLED
+
+    @classmethod
+    def cost(cls, part: GaussianPart) -> float:
+        return 0.0
+
+    @classmethod
+    def alike(cls, part: GaussianPart) -> Hashable:
+        return only(part.planes)[0], part.space
+
+    @classmethod
+    def build(cls, parts: list[GaussianPart]) -> "list[Independent]":
+        core, own = parts[0].core, members(parts)
+        plane, positions = only(core.nodes.split(own))
+        given = plane, core.planes[plane], positions, core.pieces(own), core.roles
+        return [IndependentVectors(*given, parts[0].space) if plane.event_shape else IndependentScalars(*given)]
+
+
+class IndependentScalars(Independent):
+    """`v_i = 1 / sum a^2 Lambda`, `m_i = v_i sum a (xi - Lambda c)`: one segment sum per functional."""
 
     def __init__(self, plane: Plane, size: int, positions: np.ndarray, pieces: list[Piece], roles: Roles):
         self.plane, self.positions, self.pieces = plane, positions, pieces
@@ -37,7 +63,7 @@ class IndependentScalars(GaussianExecutor):
         if any(p.functional in roles.cavities for p in pieces):
             self.frontier = Rows(np.concatenate([i.positions for i in self.index]), len(positions))
         self.why = "scalars coupled to no other Gaussian variable"
-        self.cost = f"O({sum(p.n for p in pieces)})"
+        self.work = f"O({sum(p.n for p in pieces)})"
 
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         del prepared
@@ -82,10 +108,8 @@ class IndependentScalars(GaussianExecutor):
         return out
 
 
-class IndependentVectors(GaussianExecutor):
+class IndependentVectors(Independent):
     """Vectors seen through linear functionals, solved in weight or in function space (see `vectors`)."""
-
-    name = "star"
 
     def __init__(
         self,
@@ -105,7 +129,7 @@ class IndependentVectors(GaussianExecutor):
         anchored = anchors(terms, roles, len(positions)) and not self.wide
         self.vectors = Vectors(plane.event_shape[0], len(positions), fixed, moving, anchored, space=space)
         self.why = f"coupled to no other Gaussian variable: {self.vectors.why}"
-        self.cost, self.alone = self.vectors.cost, self.vectors.alone
+        self.work, self.alone, self.space = self.vectors.work, self.vectors.alone, self.vectors.name
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Prepared:
         return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)

@@ -133,8 +133,8 @@ def _size(plane: Plane) -> int:
 class JointGaussian(GaussianExecutor):
     """See the module docstring."""
 
-    def __init__(self, name: str, members: dict[Plane, np.ndarray], pieces: list[Piece], layout: Layout, why: str):
-        self.name, self.members, self.pieces, self.layout = name, members, pieces, layout
+    def __init__(self, members: dict[Plane, np.ndarray], pieces: list[Piece], layout: Layout, why: str):
+        self.members, self.pieces, self.layout = members, pieces, layout
         self.tied = [_Tied(p, layout) for p in pieces]
         self.total = sum(len(x) * _size(p) for p, x in members.items())
         used = np.zeros(layout.line + layout.lanes * layout.border, bool)
@@ -144,7 +144,7 @@ class JointGaussian(GaussianExecutor):
         self.why, self.alone = why, max(layout.size, layout.border) > WRITTEN_OUT
         border = f" + {layout.blocks} x {layout.size}^2 x {layout.border}" * bool(layout.border)
         one = f"{layout.size}^3" if layout.blocks == 1 else f"{layout.blocks} x {layout.size}^3"
-        self.cost = f"O({one}{border})" if layout.lanes == 1 else f"O({layout.lanes} x ({one}{border}))"
+        self.work = f"O({one}{border})" if layout.lanes == 1 else f"O({layout.lanes} x ({one}{border}))"
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
         """The sums over what does not move, and the pieces that do."""

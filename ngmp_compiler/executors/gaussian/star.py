@@ -6,7 +6,7 @@ hub sees on `f` a precision `Lambda u / s` (no subtraction, so no digits are los
 `e - (h + a e) Lambda a / s`. Afterwards `x | f ~ N((h + a e - Lambda a f) / s, 1 / s)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import jax
@@ -17,8 +17,10 @@ from jaxtyping import Array
 from ngmp_kernels.families import Gaussian
 
 from ...declare.expressions import Plane
+from ..base import members
 from .base import GaussianExecutor, Leaf, Piece, Potential, Roles, Solution, offset, potential, scale
 from .independent import anchors, local_index
+from .part import GaussianPart, only
 from .vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
 
 
@@ -38,6 +40,41 @@ class Star(GaussianExecutor):
 
     name = "star"
 
+    @classmethod
+    def misfit(cls, part: GaussianPart) -> str | None:
+        hub, planes = part.shape.hub, part.planes
+        if part.lone or part.knotted or hub is None or part.core.wide[part.nodes].any():
+            return "the variables are no star of scalars"
+        pair = len(part.nodes) == 2 and len(planes) == 2 and not all(p.event_shape for p in planes)
+        satellites = part.core.nodes.split(part.nodes[part.nodes != hub])
+        fits = pair or not any(p.event_shape for p in satellites)
+        return None if fits else "the variables are no star of scalars"
+
+    @classmethod
+    def cost(cls, part: GaussianPart) -> float:
+        return 0.0
+
+    @classmethod
+    def alike(cls, part: GaussianPart) -> Hashable:
+        hub = _hub(part)
+        satellite = part.nodes[part.nodes != hub][:1]
+        return *part.core.nodes.plane_of(np.append(satellite, hub)).tolist(), part.space
+
+    @classmethod
+    def build(cls, parts: list[GaussianPart]) -> "list[Star]":
+        core, own = parts[0].core, members(parts)
+        hubs = np.sort([_hub(part) for part in parts])
+        is_hub = np.zeros(core.nodes.size, bool)
+        is_hub[hubs] = True
+
+        def end(t: np.ndarray) -> np.ndarray:
+            """All rows of a piece have their hub at the same end."""
+            found = is_hub[t]
+            return np.where(found.any(0), found.argmax(0), -1)
+
+        centres, satellites = only(core.nodes.split(hubs)), only(core.nodes.split(own[~is_hub[own]]))
+        return [cls(core.planes, centres, satellites, core.pieces(own, end), core.roles, parts[0].space)]
+
     def __init__(
         self,
         sizes: dict[Plane, int],
@@ -53,7 +90,7 @@ class Star(GaussianExecutor):
         self.direct: list[Term] = []  # on a hub alone
         self.unary, self.ties = [], []
         for piece in pieces:
-            # All rows of a piece have their hub at the same end; see `_directed` in `schedule.gaussian`.
+            # All rows of a piece have their hub at the same end.
             ends = [j for j, k in enumerate(piece.links) if k.plane == plane and k.positions[0] in centres]
             own = [Term(piece, end, local_index(centres, sizes[plane], piece, end)) for end in ends]
             if len(piece.links) == 2:
@@ -64,12 +101,12 @@ class Star(GaussianExecutor):
                 self.unary.append((piece, local_index(positions, sizes[scalars], piece)))
         many = f"{len(centres)} hubs" if len(centres) > 1 else "one hub"
         self.why = f"{many}, {len(positions)} scalars each tied once to one and integrated out in closed form"
-        self.cost = f"O({sum(p.n for p in pieces)})"
+        self.work = f"O({sum(p.n for p in pieces)})"
         self.vectors = None
         if plane.event_shape:
             self.vectors = self._vectors(roles, space)
             self.why += f"; the hubs are {self.vectors.why}" if len(centres) > 1 else f"; the hub is {self.vectors.why}"
-            self.cost, self.alone = self.vectors.cost, self.vectors.alone
+            self.work, self.alone, self.space = self.vectors.work, self.vectors.alone, self.vectors.name
 
     def _vectors(self, roles: Roles, space: str | None) -> Vectors:
         """The hubs alone: a satellite that is integrated out is a row that moves."""
@@ -180,3 +217,12 @@ class Star(GaussianExecutor):
 def _key(piece: Piece) -> tuple[int, int | None]:
     """What tells the pieces of a star apart: their functional and their first row in it."""
     return piece.functional, None if piece.rows is None else int(piece.rows[0])
+
+
+def _hub(part: GaussianPart) -> int:
+    """The hub of a star; of two ends the vector."""
+    vectors = [x[0] + part.core.nodes.offset[p] for p, x in part.planes.items() if p.event_shape]
+    if vectors:
+        return int(vectors[0])
+    assert part.shape.hub is not None
+    return part.shape.hub

@@ -57,7 +57,7 @@ class Sums(Value):
         self.own = [self._index(p.links[0]) for p in unary]
         self.functionals = frozenset(s.piece.functional for s in sums)
         self.why = f"{total} scalars that a single functional ties to others, integrated out of it"
-        self.cost = f"O({total})"
+        self.work = f"O({total})"
 
     def _index(self, link: PieceLink) -> IndexMap:
         return index_map(self.number[link.plane][link.positions], self.total)

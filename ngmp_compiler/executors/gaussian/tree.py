@@ -10,7 +10,9 @@ from ngmp_kernels.families import Gaussian
 from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
 from ...linalg import tree_gaussian, tree_order
+from ..base import members
 from .base import GaussianExecutor, Leaf, Piece, Solution, numbered, offset, potential, scale
+from .part import GaussianPart
 
 
 class ScalarTree(GaussianExecutor):
@@ -18,16 +20,30 @@ class ScalarTree(GaussianExecutor):
 
     name = "tree"
 
-    def __init__(self, sizes: dict[Plane, int], members: dict[Plane, np.ndarray], pieces: list[Piece]):
-        self.members, self.pieces = members, pieces
-        self.number, total = numbered(sizes, members)
+    @classmethod
+    def misfit(cls, part: GaussianPart) -> str | None:
+        fits = part.shape.tree and not part.knotted and not part.has_vectors
+        return None if fits else "the variables are no tree of scalars"
+
+    @classmethod
+    def cost(cls, part: GaussianPart) -> float:
+        return 0.0
+
+    @classmethod
+    def build(cls, parts: list[GaussianPart]) -> "list[ScalarTree]":
+        core, own = parts[0].core, members(parts)
+        return [cls(core.planes, core.nodes.split(own), core.pieces(own))]
+
+    def __init__(self, sizes: dict[Plane, int], where: dict[Plane, np.ndarray], pieces: list[Piece]):
+        self.members, self.pieces = where, pieces
+        self.number, total = numbered(sizes, where)
         self.total = total
         self.ends = [[self._index(p, j) for j in range(len(p.links))] for p in pieces]
         ties = [np.stack([i.positions for i in ends], 1) for ends in self.ends if len(ends) == 2]
         self.order = tree_order(total, np.concatenate(ties))
         rounds = sum(len(stage.node) for stage in self.order.stages)
         self.why = f"{total} scalars in trees, eliminated in {rounds} rounds of independent sets"
-        self.cost = f"O({total})"
+        self.work = f"O({total})"
 
     def _index(self, piece: Piece, link: int) -> IndexMap:
         return index_map(self.number[piece.links[link].plane][piece.links[link].positions], self.total)

@@ -174,6 +174,7 @@ class Vectors(Value):
         weight, function = self._costs(sweeps)
         wanted = function < weight if space is None else space == "function"
         self.in_function_space = anchored and bool(self.rows.blocks) and wanted
+        self.name = "function" if self.in_function_space else "weight"
         largest = max((b.rows.shape[1] for b in self.rows.blocks), default=0) if self.in_function_space else d
         self.alone = largest > WRITTEN_OUT  # as in `GaussianExecutor`: 64 lanes of 64 weights take 0.7 of the time
         self._explain(weight, function, anchored)
@@ -201,7 +202,7 @@ class Vectors(Value):
             self.why = f"{vectors} seen through {each} that move, Cholesky in {space} space ({size} x {size}): "
             self.why += f"{cost:.1e} operations a sweep, {against}"
         one = f"{n}^3" if self.in_function_space else f"{d}^3" + f" + {n} x {d}^2" * bool(n)
-        self.cost = f"O({self.count} x ({one}))" if self.count > 1 else f"O({one})"
+        self.work = f"O({self.count} x ({one}))" if self.count > 1 else f"O({one})"
 
     def prepare(self, potentials: list[Potential], dtype) -> Prepared:
         """Sum the fixed terms, whose potentials are given, and solve for what stays."""

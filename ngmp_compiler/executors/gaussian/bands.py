@@ -17,8 +17,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from ..executors import Layout
-from .components import Nodes
+from ...graph.components import Nodes
+from .joint import Layout
 
 DENSE_LIMIT = 4096  # dimensions of a dense matrix
 BAND_LIMIT = 2**26  # numbers in the blocks of a band

@@ -1,0 +1,237 @@
+"""Rules that integrate the factor against the cavities of its other interfaces: NGMP, EP and, where it is exact, BP."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ngmp_kernels import AbstractProjected, Delta, Quadrature, nodes, tangent_projection, tilted_match
+from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.quadrature.projection import LogMessage
+from ngmp_kernels.quadrature.tilted import tilted_evidence
+
+from .base import AbstractRule, Families, Incoming, select
+from .mean_field import NCVMP, StructuredVMP
+
+
+def _power(given: Any) -> Any:
+    """A power as it is kept: a number in (0, 1], or sorted pairs of interface name and number; anything else raises."""
+    if isinstance(given, dict):
+        return tuple(sorted((str(name), _power(p)) for name, p in given.items()))
+    if isinstance(given, tuple):  # already converted
+        return given
+    try:
+        p = float(given)
+    except (TypeError, ValueError):
+        works = "give a number in (0, 1], or a dictionary of them by interface name"
+        raise TypeError(f"power={given!r} is no number; {works}, e.g. {{'tau': 0.5}}") from None
+    if not 0 < p <= 1:
+        raise ValueError(
+            f"power={given}: the fraction of a factor must lie in (0, 1]; 1 is the plain rule, towards 0 it becomes "
+            "VMP(), or NCVMP() where that is not in the family"
+        )
+    return p
+
+
+class NGMP(AbstractRule):
+    """Natural-gradient message passing: the exact BP log-message, projected at the receiving marginal.
+
+    Args:
+        projection: how expectations under the marginal are taken: `Quadrature()` (the default; Gauss-Hermite on
+            Gaussian edges, a trapezoid in log space on Gamma and Beta ones), `GaussHermite(n)`, `LogTrapezoid(n)`,
+            `Unscented()` (the paper's three points), `Delta()`.
+        power: the fraction of the factor that is left out of the cavity and integrated, in (0, 1]; or a dictionary
+            by interface name, e.g. `{"tau": 0.5}`, where unnamed interfaces have 1.
+    """
+
+    projection: Any = Quadrature()
+    power: Any = eqx.field(static=True, default=1.0, converter=_power)
+    borrows: ClassVar[bool] = True
+
+    @property
+    def settles(self) -> bool:
+        return isinstance(self.projection, Quadrature)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return _named(self.power)
+
+    def instead(self, factor: AbstractProjected) -> AbstractRule:
+        # Toward a family without nodes there may be the projection of a whole factor, no fractions of one.
+        return StructuredVMP() if _unprojected(factor, self.power == 1) else self
+
+    def apart(self) -> AbstractRule:
+        return NCVMP(self.projection)  # with marginals in place of cavities, one NGMP projection is NCVMP
+
+    def supports(self, factor: AbstractProjected, j: int) -> str | None:
+        del factor, j
+        return None
+
+    def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
+        p, marginals = power_of(self.power, factor, j), incoming.marginals
+        # A message integrated against an improper cavity does not exist, as a rule; its target is flat.
+        if p == 1 or len(marginals) == 1:  # a fraction of a unary factor has the same log-message
+            exact = incoming.cavities()
+            exists = factor.message_exists(j, marginals[j], exact)
+            found = tuple(select(exists, c, q) for c, q in zip(exact, marginals, strict=True))
+            return factor.project(j, marginals[j], found, self.projection), exists
+        found, proper = incoming.proper_cavities(p)
+        message = factor.fractional_message(j, found, p, Quadrature())
+        return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
+
+    def message(self, factor: AbstractProjected, j: int, incoming: Incoming) -> LogMessage:
+        p = power_of(self.power, factor, j)
+        return _message(factor, j, incoming.proper_cavities(p)[0], p)
+
+    def evidence(self, factor: AbstractProjected, incoming: Incoming) -> Float[Array, " n"]:
+        marginals, leaves = incoming.marginals, incoming.leaves
+        d, total = len(marginals), jnp.zeros((), marginals[0].dtype)
+        powers = [power_of(self.power, factor, j) for j in range(d)]
+        for j, (q, p) in enumerate(zip(marginals, powers, strict=True)):
+            found, _ = incoming.proper_cavities(p)
+            if p == 1 or d == 1:
+                total += factor.expected_log_message(j, q, found, self.projection)
+            else:
+                message = factor.fractional_message(j, found, p, Quadrature())
+                total += nodes_expectation(q, message)
+            if d > 1:  # the local evidence was counted d times; with unequal powers, their average
+                total -= (d - 1) / d * local_evidence(factor, found, p)
+            if len(set(powers)) > 1:
+                total += _unequal(j, marginals, leaves, found, p)
+        return total
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        # Several interfaces see each other's cavities, which move with the leaves; and a rule of a few points is not
+        # accurate enough for its projection to be the gradient of its expectation.
+        return len(factor.interfaces) == 1 and isinstance(self.projection, Quadrature)
+
+
+class EP(AbstractRule):
+    """Expectation propagation: moments of cavity times exact message, cavity divided out. `power` as in `NGMP`."""
+
+    projection: Any = Quadrature()
+    power: Any = eqx.field(static=True, default=1.0, converter=_power)
+    borrows: ClassVar[bool] = True
+
+    def __check_init__(self) -> None:
+        if isinstance(self.projection, Delta):
+            works = "use Quadrature(), GaussHermite(n), LogTrapezoid(n) or Unscented(); or NGMP(projection=Delta())"
+            raise ValueError(f"EP(projection=Delta()): a single point has no moments to match; {works}")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        return _named(self.power)
+
+    def instead(self, factor: AbstractProjected) -> AbstractRule:
+        return StructuredVMP() if _unprojected(factor, False) else self
+
+    def supports(self, factor: AbstractProjected, j: int) -> str | None:
+        del j
+        return "its messages are projected where they are received" if factor.deterministic else None
+
+    def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
+        p = power_of(self.power, factor, j)
+        found, proper = incoming.proper_cavities(p)
+        message = _message(factor, j, found, p)
+        matched = tilted_match(incoming.marginals[j], found[j], lambda z: p * message(z), self.projection, factor.hard)
+        return (matched - found[j]) * (1 / p), _all(proper)
+
+    def message(self, factor: AbstractProjected, j: int, incoming: Incoming) -> LogMessage:
+        p = power_of(self.power, factor, j)
+        return _message(factor, j, incoming.proper_cavities(p)[0], p)
+
+    def evidence(self, factor: AbstractProjected, incoming: Incoming) -> Float[Array, " n"]:
+        marginals = incoming.marginals
+        powers = [power_of(self.power, factor, j) for j in range(len(marginals))]
+        total = jnp.zeros(marginals[0].batch_shape, marginals[0].dtype)
+        for p in sorted(set(powers)):  # with unequal powers, the average over interfaces
+            found, _ = incoming.proper_cavities(p)
+            # The last integral over the last interface, where noise factors are smoothest.
+            message = _message(factor, len(found) - 1, found, p)
+            tilt = lambda z, m=message, p=p: p * m(z)  # noqa: E731
+            share = tilted_evidence(marginals[-1], found[-1], tilt, Quadrature(), factor.hard)
+            for q, c in zip(marginals, found, strict=True):
+                share += q.kl(c)  # A(c) - A(lambda) + p eta . mu, without a difference of large numbers
+            total += powers.count(p) / len(powers) * share / p
+        return total
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        return not isinstance(self.power, tuple) and isinstance(self.projection, Quadrature)
+
+
+def _message(factor: AbstractProjected, j: int, found: Families, p: float) -> Any:
+    return factor.log_message(j, found) if p == 1 else factor.fractional_message(j, found, p, Quadrature())
+
+
+class BP(AbstractRule):
+    """Exact belief propagation: refused, at compile time, on any interface that is not conjugate."""
+
+    def supports(self, factor: AbstractProjected, j: int) -> str:
+        del factor, j
+        return "it has no exact message in the family"
+
+    def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
+        raise TypeError(f"BP has no message for the projected {type(factor).__name__}")
+
+    def evidence(self, factor: AbstractProjected, incoming: Incoming) -> Float[Array, " n"]:
+        raise TypeError(f"BP has no free energy for the projected {type(factor).__name__}")
+
+    def stationary(self, factor: AbstractProjected) -> bool:
+        del factor
+        return True
+
+
+def _all(flags: list[Bool[Array, " n"]], but: int | None = None) -> Bool[Array, " n"]:
+    out = jnp.ones_like(flags[0])
+    for i, f in enumerate(flags):
+        out = out & f if i != but else out
+    return out
+
+
+def power_of(power: Any, factor: AbstractProjected, j: int) -> float:
+    """The power toward interface j."""
+    return dict(power).get(factor.interfaces[j], 1.0) if isinstance(power, tuple) else power
+
+
+def _unequal(j: int, marginals: Families, leaves: Families, found: Families, p: float) -> Float[Array, " n"]:
+    r"""What makes the shares of interfaces with unequal powers comparable; with equal ones these terms add up to zero.
+
+    With $D_i = (A(\lambda_i) - A(c_i)) / p$ of the cavities at the power p of interface j, the message $\ell_j$ holds
+    $\sum_{i \ne j} D_i$ and the local evidence $\sum_i D_i$ of what is in the family. Each is taken off where it
+    stands, so that a factor which is all in the family has no share, whatever its powers. $D_i$ is computed as
+    $\eta_i \cdot \mu_i - KL[q_i \| q_{c_i}] / p$, without a difference of large numbers.
+    """
+    d, total = len(marginals), jnp.zeros((), marginals[0].dtype)
+    for i, (q, leaf, cavity) in enumerate(zip(marginals, leaves, found, strict=True)):
+        gap = leaf.dot(q.to_mean()) - q.kl(cavity) / p
+        total += ((d - 1) / d - (i != j)) * gap
+    return total
+
+
+def nodes_expectation(q: AbstractFamily, message: Any) -> Float[Array, " n"]:
+    """`E_q[message]`."""
+    z, log_weights = nodes(Quadrature(), q)
+    return jnp.sum(jnp.exp(log_weights) * message(z), axis=0)
+
+
+def local_evidence(factor: AbstractProjected, found: Families, power: float) -> Float[Array, " n"]:
+    """`(1/p) log ∫ f^p Π q_c`; the last integral over the last interface, where noise factors are smoothest."""
+    if power == 1 and len(found) > 1:
+        return factor.log_evidence(found, Quadrature())
+    j = len(found) - 1
+    z, log_weights = nodes(Quadrature(), found[j])
+    message = factor.fractional_message(j, found, power, Quadrature())
+    return jax.nn.logsumexp(log_weights + power * message(z), axis=0) / power
+
+
+def _named(power: Any) -> tuple[str, ...]:
+    return tuple(name for name, _ in power) if isinstance(power, tuple) else ()
+
+
+def _unprojected(factor: AbstractProjected, whole: bool) -> bool:
+    """Whether exact messages of a factor, whole or a fraction of it, have no projection."""
+    if factor.deterministic:
+        return False
+    return not factor.has_projection() or not whole and any(f.integrated == "never" for f in factor.families)

@@ -1,0 +1,117 @@
+"""The Gaussian core as executors see it when they are chosen: parts, and what ties their variables."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...declare.expressions import Plane
+from ...graph.components import Nodes, Shape
+from ...passes.lower import FactorGroup
+from ..base import AbstractPart
+from .base import Piece, Roles, restrict
+
+
+class GaussianCore:
+    """All Gaussian variables, numbered, and the functionals of them; `touched` (links, n) are the nodes of each."""
+
+    def __init__(
+        self, planes: dict[Plane, int], nodes: Nodes, groups: list[FactorGroup], functionals: list, touched: list
+    ):
+        self.planes, self.nodes, self.groups = planes, nodes, groups
+        self.functionals, self.touched = functionals, touched
+        self.parts: list[GaussianPart] = []  # the coupled ones, by number
+
+    @cached_property
+    def wide(self) -> np.ndarray:
+        """Nodes tied by vector-valued functionals, or with one that moves: a star cannot integrate them out."""
+        wide = np.zeros(self.nodes.size, bool)
+        for (g, _, f), t in zip(self.functionals, self.touched, strict=True):
+            if f.width is not None and (len(f.links) > 1 or not self.groups[g].conjugate):
+                wide[t.reshape(-1)] = True
+        return wide
+
+    @cached_property
+    def knotted(self) -> np.ndarray:
+        """Nodes of a functional with three or more ends, with two ends on one variable, or that stacks scalars."""
+        knotted = np.zeros(self.nodes.size, bool)
+        for (_, _, f), t in zip(self.functionals, self.touched, strict=True):
+            if len(t) > 2 or (f.width is not None and any(not link.plane.event_shape for link in f.links)):
+                knotted[t.reshape(-1)] = True
+            elif len(t) == 2:
+                knotted[t[0][t[0] == t[1]]] = True
+        return knotted
+
+    @cached_property
+    def roles(self) -> Roles:
+        """Conjugate functionals do not move; of those the unmasked priors of single variables are proper."""
+        groups, functionals = self.groups, self.functionals
+        fixed = frozenset(f for f, (g, _, _) in enumerate(functionals) if groups[g].conjugate)
+        lone = [f for f in fixed if len(functionals[f][2].links) == 1 and functionals[f][2].links[0].op == "scale"]
+        own = {f: groups[functionals[f][0]] for f in lone}
+        priors = frozenset(f for f in lone if not own[f].observed and own[f].mask is None)
+        several = frozenset(f for f, (g, _, _) in enumerate(functionals) if f not in fixed and len(groups[g].edges) > 1)
+        return Roles(fixed, priors, several)
+
+    def pieces(self, members: np.ndarray, split: Callable[[np.ndarray], np.ndarray] | None = None) -> list[Piece]:
+        """What functionals say of some nodes; with `split`, which labels their rows (links, n), a piece for each."""
+        inside, out = np.zeros(self.nodes.size, bool), []
+        inside[members] = True
+        for number, ((_, _, f), t) in enumerate(zip(self.functionals, self.touched, strict=True)):
+            own = inside[t[0]] if len(t) else np.zeros(0, bool)
+            if not own.any():
+                continue
+            rows = None if own.all() else np.flatnonzero(own)
+            every = np.arange(t.shape[1]) if rows is None else rows
+            label = np.zeros(len(every), int) if split is None else split(t[:, every])
+            ways = [rows] if (label == label[0]).all() else [every[label == way] for way in np.unique(label)]
+            out.extend(restrict(number, f, way) for way in ways)
+        return out
+
+    def sites(self, part: "GaussianPart") -> dict[str, None]:
+        """The sites that tie the variables of a part."""
+        inside = np.zeros(self.nodes.size, bool)
+        inside[part.nodes] = True
+        tied = [f for f, t in enumerate(self.touched) if len(t) > 1 and inside[t[0]].any()]
+        return dict.fromkeys(self.groups[self.functionals[f][0]].given.name for f in tied)
+
+
+@dataclass(eq=False)
+class GaussianPart(AbstractPart):
+    """Variables that functionals tie together, or those of one plane that none does (`lone`)."""
+
+    core: GaussianCore
+    shape: Shape
+    lone: bool = False
+    number: int = -1  # among the coupled parts
+    asked: bool = False
+    space: str | None = None  # for vectors, weight or function, where one is asked for
+
+    @property
+    def nodes(self) -> np.ndarray:  # type: ignore[override]
+        return self.shape.nodes
+
+    @cached_property
+    def planes(self) -> dict[Plane, np.ndarray]:
+        """Positions by plane."""
+        return self.core.nodes.split(self.nodes)
+
+    @property
+    def has_vectors(self) -> bool:
+        return any(plane.event_shape for plane in self.planes)
+
+    @property
+    def knotted(self) -> bool:
+        return bool(self.core.knotted[self.nodes].any())
+
+    @property
+    def dimensions(self) -> int:
+        return sum(len(x) * (p.event_shape[0] if p.event_shape else 1) for p, x in self.planes.items())
+
+
+def only(plane: dict[Plane, Any]) -> tuple[Plane, Any]:
+    """The only entry of a dictionary."""
+    (found,) = plane.items()
+    return found
