@@ -23,10 +23,10 @@ from report import save, table  # noqa: E402
 import ngmp_compiler as ngmp  # noqa: E402
 import ngmp_models  # noqa: E402
 from ngmp_compiler import Gamma, MvNormal, Normal, dot  # noqa: E402
-from ngmp_compiler.declare.expressions import Plane  # noqa: E402
 from ngmp_compiler.executors.gaussian.base import Piece, PieceLink, Potential  # noqa: E402
 from ngmp_compiler.executors.gaussian.vectors import Term, Vectors  # noqa: E402
 from ngmp_compiler.graph.index import index_map  # noqa: E402
+from ngmp_compiler.graph.planes import Plane  # noqa: E402
 from ngmp_kernels.families import MvGaussian  # noqa: E402
 
 SIZES = [(100, 1000), (500, 1000), (1000, 1010), (1250, 1000), (2000, 1000), (400, 33), (10_000, 1000)]

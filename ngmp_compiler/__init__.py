@@ -26,18 +26,18 @@ from ngmp_kernels import residual_sine as residual_sine
 
 from . import executors as executors
 from .compiling import compile as compile
-from .declare.expressions import Variable as Variable
-from .declare.expressions import broadcast_to as broadcast_to
-from .declare.expressions import dot as dot
-from .declare.expressions import exp as exp
-from .declare.expressions import log as log
-from .declare.expressions import stack as stack
-from .declare.expressions import take as take
+from .declare.functions import broadcast_to as broadcast_to
+from .declare.functions import dot as dot
+from .declare.functions import exp as exp
+from .declare.functions import log as log
+from .declare.functions import stack as stack
+from .declare.functions import take as take
 from .declare.sample import apply as apply
 from .declare.sample import factor as factor
 from .declare.sample import sample as sample
 from .declare.sample import scope as scope
 from .declare.scan import scan as scan
+from .declare.variables import Variable as Variable
 from .emit.rules import BP as BP
 from .emit.rules import EP as EP
 from .emit.rules import NCVMP as NCVMP

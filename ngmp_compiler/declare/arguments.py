@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from .expressions import Affine, Exp, Product, Take, Variable
+from .compound import Product, Take
+from .expressions import variables_of
 from .frame import Frame, is_open, refuse, report
 from .inputs import Input, as_constant
 
@@ -19,12 +20,8 @@ def site_name(frame: Frame, call: str, name: Any) -> str:
 def batch_shape_of(value: Any, event_ndim: int | None) -> tuple[int, ...]:
     if type(value) is float:
         return ()
-    if isinstance(value, (Variable, Affine)):
+    if getattr(value, "is_expression", False):
         return value.batch_shape
-    if isinstance(value, Exp):
-        return value.inner.batch_shape
-    if isinstance(value, Take):
-        return np.broadcast_shapes(*(i.batch_shape for i in value.indices))
     shape = value.shape if isinstance(value, Input) else np.shape(value)
     return () if event_ndim is None else shape[: max(len(shape) - event_ndim, 0)]
 
@@ -37,13 +34,10 @@ def event_shape_of(name: str, distribution: Any) -> tuple[int, ...]:
     if known is not None:
         return known
     for argument, value in distribution.arguments.items():
-        if isinstance(value, Take):
-            return value.table[0].plane.event_shape if value.random else np.shape(value.table)[-1:]
-        if isinstance(value, (Variable, Affine)):
-            plane_shape = value.plane.event_shape if isinstance(value, Variable) else value.event_shape
-            if plane_shape:
-                return plane_shape
-        elif distribution.event_ndims.get(argument) != 0 and not isinstance(value, Exp) and np.ndim(value):
+        if getattr(value, "is_expression", False):
+            if value.eta_shape:
+                return value.eta_shape
+        elif distribution.event_ndims.get(argument) != 0 and np.ndim(value):
             return np.shape(value)[-distribution.family.event_ndim :]
     vectors = [k for k, ndim in distribution.event_ndims.items() if ndim and k in distribution.arguments]
     given = f"no argument of {distribution.label} tells the length of the outcome"
@@ -129,18 +123,6 @@ def _without_products(name: str, distribution: Any) -> dict[str, Any]:
             given = f"{type(distribution).__name__} was given a product of two random variables"
             refuse(name, f"argument {argument}", given, "a product may be (part of) the mean of a scalar Normal")
     return out
-
-
-def variables_of(value: Any) -> tuple[Variable, ...]:
-    if isinstance(value, Variable):
-        return (value,)
-    if isinstance(value, Affine):
-        return tuple(t.variable for t in value.terms)
-    if isinstance(value, Exp):
-        return variables_of(value.inner)
-    if isinstance(value, Take):
-        return (*value.indices, *(v for entry in (value.table if value.random else ()) for v in variables_of(entry)))
-    return ()
 
 
 def checked_mask(name: str, mask: Any, batch_shape: tuple[int, ...] | None, observed: bool) -> Any:

@@ -11,26 +11,51 @@ import numpy as np
 
 from ..errors import ModelError, Problem
 from ..value import register
+from .expressions import Expression, OnArray, Shape, kind_of, leaves_of, map_leaves
 from .inputs import is_array, unwrap
 
 
 @register
-class Exp:
+class Exp(Expression):
     """`exp(inner)` of an affine expression: a rate or a precision through its logarithm.
 
     Products stay inside the exponential, `c exp(z) = exp(z + log c)` for c > 0; sums have no such form.
     """
 
     __slots__ = ("_structure", "inner")
-    __array_ufunc__ = None  # numpy arrays on the left defer to us
-    is_expression = True
 
     def __init__(self, inner: Any):
         self.inner = inner
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         return self.inner.shape
+
+    @property
+    def batch_shape(self) -> Shape:
+        return self.inner.batch_shape
+
+    @property
+    def kind(self) -> str:
+        return f"exp({self.inner.kind})"
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        return self.inner.leaves
+
+    @property
+    def structure(self) -> Any:
+        return "exp", self.inner.structure
+
+    @property
+    def eta_shape(self) -> Shape:
+        return ()  # a rate or a precision tells nothing of the outcome
+
+    def map(self, on_array: OnArray, on_variable: Callable, on_batch: Callable = lambda b: b, ndim: int = 0) -> "Exp":
+        return Exp(self.inner.map(on_array, on_variable, on_batch, ndim))
+
+    def parameter(self) -> Any:
+        return self.inner
 
     def __getitem__(self, key: Any) -> "Exp":
         return Exp(self.inner[key])
@@ -70,15 +95,14 @@ def _log(c: Any) -> Any:
 
 
 @register
-class Take:
+class Take(Expression):
     """The entry of a table picked by categorical variables, one for each of its leading axes.
 
     The table is a constant array, or a tuple of random variables: its entries, in row-major order.
     """
 
     __slots__ = ("_structure", "indices", "table")
-    __array_ufunc__ = None
-    is_expression = True
+    neutral = 1
 
     def __init__(self, table: Any, *indices: Any):
         self.table = table
@@ -94,13 +118,42 @@ class Take:
     def random(self) -> bool:
         return isinstance(self.table, tuple)
 
+    @property
+    def batch_shape(self) -> Shape:
+        return np.broadcast_shapes(*(i.batch_shape for i in self.indices))
+
+    @property
+    def kind(self) -> str:
+        return f"take({kind_of(self.table[0])})" if self.random else "take(categorical)"
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        table = [x for entry in self.table for x in leaves_of(entry)] if self.random else [self.table]
+        return *table, *self.indices
+
+    @property
+    def structure(self) -> Any:
+        table = tuple(v.plane for v in self.table) if self.random else np.shape(self.table)
+        return "take", table, tuple(i.plane for i in self.indices)
+
+    @property
+    def eta_shape(self) -> Shape:
+        return self.table[0].eta_shape if self.random else np.shape(self.table)[-1:]
+
+    def map(self, on_array: OnArray, on_variable: Callable, on_batch: Callable = lambda b: b, ndim: int = 0) -> "Take":
+        if self.random:
+            table: Any = tuple(map_leaves(entry, ndim, on_array, on_variable, on_batch) for entry in self.table)
+        else:
+            table = on_array(self.table, len(self.indices) + ndim)
+        return Take(table, *map(on_variable, self.indices))
+
     def entries(self) -> tuple[Any, ...]:
         """What is picked from, in row-major order."""
         if self.random:
             return self.table
         return tuple(self.table[at] for at in np.ndindex(*jnp.shape(self.table)[: len(self.indices)]))
 
-    def map(self, function: Callable[..., Any], *others: Any) -> "Take":
+    def each(self, function: Callable[..., Any], *others: Any) -> "Take":
         """`function` of every entry, and of the entries of others; what other variables pick adds their axes."""
         every = [self, *(x for x in others if isinstance(x, Take))]
         indices = list({id(i): i for take in every for i in take.indices}.values())
@@ -109,33 +162,33 @@ class Take:
         return Take(tuple(map(function, *columns)), *indices)
 
     def __add__(self, other: Any) -> "Take":
-        return self.map(operator.add, other)
+        return self.each(operator.add, other)
 
     def __radd__(self, other: Any) -> "Take":
-        return self.map(lambda x, y: y + x, other)
+        return self.each(lambda x, y: y + x, other)
 
     def __sub__(self, other: Any) -> "Take":
-        return self.map(operator.sub, other)
+        return self.each(operator.sub, other)
 
     def __rsub__(self, other: Any) -> "Take":
-        return self.map(lambda x, y: y - x, other)
+        return self.each(lambda x, y: y - x, other)
 
     def __mul__(self, other: Any) -> "Take":
-        return self.map(operator.mul, other)
+        return self.each(operator.mul, other)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: Any) -> "Take":
-        return self.map(operator.truediv, other)
+        return self.each(operator.truediv, other)
 
     def __matmul__(self, other: Any) -> "Take":
-        return self.map(operator.matmul, other)
+        return self.each(operator.matmul, other)
 
     def __rmatmul__(self, other: Any) -> "Take":
-        return self.map(lambda x, y: y @ x, other)
+        return self.each(lambda x, y: y @ x, other)
 
     def __neg__(self) -> "Take":
-        return self.map(operator.neg)
+        return self.each(operator.neg)
 
     def __repr__(self) -> str:
         table = f"{len(self.table)} variables" if self.random else f"table {jnp.shape(self.table)}"

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from ..errors import ModelError, Problem
-from .expressions import Plane, Variable
+from ..graph.planes import Plane
+from .variables import Variable
 
 _REPEATED = "repeated names collect into one array, so they must declare the same thing; or use ngmp.scope"
 

@@ -14,8 +14,10 @@ import numpy as np
 
 from ngmp_kernels import Gate
 
-from .expressions import Take, Variable
+from .compound import Take
+from .expressions import kind_of
 from .inputs import as_constant
+from .variables import Variable
 
 
 def gates(distribution: Any, tied: bool) -> list[Any]:
@@ -57,21 +59,13 @@ def _members(shape: tuple[int, ...], cells: tuple[int, ...]) -> np.ndarray:
 
 def _kernel(distribution: Any, tied: bool) -> bool:
     """Whether some signature takes the tables as they are."""
-    kinds = {k: _kind(v) for k, v in distribution.arguments.items()}
+    kinds = {k: kind_of(v) for k, v in distribution.arguments.items()}
     if "out" in distribution.event_ndims:
         kinds["out"] = distribution.family.kind if tied else "constant"
     return any(
         set(s.arguments) == set(kinds) and all(kinds[k] in v for k, v in s.arguments.items())
         for s in distribution.signatures
     )
-
-
-def _kind(value: Any) -> str:
-    from ..passes.lower import kind  # that pass comes later, and imports this one
-
-    if isinstance(value, Take) and value.random and not isinstance(value.table[0], Variable):
-        return "take(expression)"
-    return kind(value)
 
 
 def _selectors(taken: dict[str, Take]) -> list[Variable]:

@@ -13,6 +13,7 @@ import jax
 from ngmp_kernels import Deterministic, GenericDensity, VectorDeterministic
 
 from ..errors import ModelError, Problem
+from ..graph.planes import Plane
 from .arguments import (
     check_repeated,
     checked_arguments,
@@ -21,9 +22,8 @@ from .arguments import (
     common_batch_shape,
     event_shape_of,
     site_name,
-    variables_of,
 )
-from .expressions import Plane
+from .expressions import variables_of
 from .frame import Frame as Frame
 from .frame import Node, refuse
 from .frame import Site as Site

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ModelError, Problem
-from .expressions import Affine, Exp, Take, Variable, rebuild
+from .expressions import map_leaves
 from .inputs import unwrap
 from .sample import Frame, Site, current_frame, recording
+from .variables import Variable
 
 
 class _Carry:
@@ -26,7 +27,7 @@ class _Carry:
 
 
 def _is_expression(x: Any) -> bool:
-    return isinstance(x, (Variable, Affine, Exp, Take))
+    return getattr(x, "is_expression", False)
 
 
 def _refuse(given: str, works: str) -> None:
@@ -77,13 +78,15 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
     return _Step(frame, slots, carry, tree, result[1], arrays)
 
 
-def _map_site(site: Site, on_array: Callable, on_variable: Callable) -> tuple[dict[str, Any], Any]:
+def _map_site(
+    site: Site, on_array: Callable, on_variable: Callable, on_batch: Callable = lambda b: b
+) -> tuple[dict[str, Any], Any]:
     ndims = site.event_ndims
     arguments = {}
     for name, value in site.arguments.items():
         ndim = ndims.get(name, 0)
         ndim = np.ndim(value) if ndim is None and not _is_expression(value) else ndim or 0
-        arguments[name] = rebuild(value, ndim, on_array, on_variable)
+        arguments[name] = map_leaves(value, ndim, on_array, on_variable, on_batch)
     return arguments, None if site.mask is None else on_array(site.mask, 0)
 
 
@@ -229,8 +232,10 @@ class _Lift:
             index = lifted.index.reshape((self.count,) + (1,) * pad + v.index.shape)
             return Variable(lifted.frame, lifted.plane, index)
 
-        arguments, mask = _map_site(site, on_array, on_variable)
-        arguments = {k: _relabel(v, self.count, rank) for k, v in arguments.items()}
+        def on_batch(batch: tuple[int, ...]) -> tuple[int, ...]:
+            return self.count, *(1,) * (rank - len(batch)), *batch
+
+        arguments, mask = _map_site(site, on_array, on_variable, on_batch)
         ndims = {k: np.ndim(v) for k, v in site.arguments.items() if site.event_ndims.get(k, 0) is None}
         site = site._replace(open_ndims={**site.open_ndims, **ndims})
         return site._replace(arguments=arguments, mask=mask, batch_shape=(self.count, *site.batch_shape))
@@ -253,13 +258,3 @@ class _Lift:
         outputs = jax.tree.map(self.output, self.step.outputs, is_leaf=_is_expression)
         final = [Variable(self.frame, v.plane, self._rows(v)[-1]) for v in self.after]
         return jax.tree.unflatten(self.step.tree, final), outputs
-
-
-def _relabel(value: Any, count: int, rank: int) -> Any:
-    """Batch shapes of lifted affine expressions, aligned to the site's rank."""
-    if isinstance(value, Exp):
-        return Exp(_relabel(value.inner, count, rank))
-    if isinstance(value, Affine):
-        pad = (1,) * (rank - len(value.batch_shape))
-        return Affine(value.terms, value.offset, (count, *pad, *value.batch_shape), value.event_shape)
-    return value

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float
 
 from ngmp_kernels.families import Gaussian, MvGaussian
 
-from ..declare.expressions import Plane
 from ..executors import Centred
+from ..graph.planes import Plane
 from ..passes.lower import Functional
 
 

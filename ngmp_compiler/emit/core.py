@@ -10,8 +10,8 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
-from ..declare.expressions import Plane
 from ..executors import Solution
+from ..graph.planes import Plane
 from ..passes.lower import FactorGroup, Functional, PlaneEdge, TableEdge
 from ..schedule.choose import Plan
 from ..value import Value

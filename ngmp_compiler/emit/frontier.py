@@ -10,8 +10,8 @@ import numpy as np
 
 from ngmp_kernels.families import AbstractFamily
 
-from ..declare.expressions import Plane
 from ..executors import Rows, leave_one_out
+from ..graph.planes import Plane
 from ..passes.lower import PlaneEdge
 from ..schedule.choose import Plan
 

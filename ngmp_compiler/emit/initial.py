@@ -14,8 +14,8 @@ from jaxtyping import Array
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
-from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
+from ..graph.planes import Plane
 from ..passes.lower import Functional, PlaneEdge
 from ..schedule.choose import Plan
 

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..declare.expressions import Plane, Variable
+from ..declare.variables import Variable
 from ..executors import DiscreteIndependent, TablePiece
+from ..graph.planes import Plane
 from ..passes.lower import FactorGroup, Functional, TableEdge
 from ..schedule.choose import Plan
 

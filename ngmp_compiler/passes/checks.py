@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from ..declare.expressions import Affine, Exp, Take, Variable
+from ..declare.expressions import leaves_of
 from ..schedule.choose import Plan
 from ..value import Value
 from .roll import Group
@@ -20,20 +20,13 @@ from .roll import Group
 
 def _finite(value: Any) -> Any:
     """Where an argument is finite, (n|1,), or None if it holds no numbers."""
-    if value is None or isinstance(value, Variable):
-        return None
-    if isinstance(value, Exp):
-        return _finite(value.inner)
-    if isinstance(value, Take):
-        return None if value.random else _finite(value.table)
-    if isinstance(value, Affine):
-        parts = [_finite(t.coefficient) for t in value.terms] + [_finite(value.offset)]
-        parts = [p for p in parts if p is not None]
-        return functools.reduce(operator.and_, parts) if parts else None
-    if not jnp.issubdtype(np.asarray(value).dtype if isinstance(value, (int, float)) else value.dtype, jnp.inexact):
-        return None
-    ok = jnp.isfinite(jnp.asarray(value))
-    return jnp.all(ok, axis=tuple(range(1, ok.ndim))) if ok.ndim else ok[None]
+    parts = []
+    for x in leaves_of(value):
+        if getattr(x, "is_expression", False) or not jnp.issubdtype(getattr(x, "dtype", type(x)), jnp.inexact):
+            continue
+        ok = jnp.isfinite(jnp.asarray(x))
+        parts.append(jnp.all(ok, axis=tuple(range(1, ok.ndim))) if ok.ndim else ok[None])
+    return functools.reduce(operator.and_, parts) if parts else None
 
 
 def _seen(group: Group, ok: Array) -> Bool[Array, " #n"]:

@@ -14,8 +14,8 @@ import numpy as np
 from ngmp_kernels import Given
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
-from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
+from ..graph.planes import Plane
 from .lower import FactorGroup, Functional, PlaneEdge
 
 Carry = dict[str, AbstractFamily]

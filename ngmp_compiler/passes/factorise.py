@@ -12,8 +12,8 @@ import numpy as np
 
 from ngmp_kernels import SplitFactor, SplitTable
 
-from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
+from ..graph.planes import Plane
 from .lower import FactorGroup, Functional, Link, TableEdge
 
 Names = dict[str, tuple[Plane, np.ndarray]]

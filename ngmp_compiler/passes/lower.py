@@ -14,9 +14,12 @@ import numpy as np
 from ngmp_kernels import AbstractConjugate, AbstractFactor
 from ngmp_kernels.families import FAMILIES
 
-from ..declare.expressions import _TAIL, Affine, Exp, Plane, Take, Variable, as_affine
+from ..declare.affine import TAIL, Affine
+from ..declare.expressions import kind_of, map_leaves
+from ..declare.variables import Variable
 from ..errors import ModelError, Problem
 from ..graph.index import IndexMap, index_map
+from ..graph.planes import Plane
 from .roll import Group, Rolled
 
 
@@ -80,19 +83,6 @@ class FactorGroup(NamedTuple):
         return f"{self.name}.{self.factor.interfaces[j]}"
 
 
-def kind(value: Any) -> str:
-    """The kind of an argument, in the vocabulary of `ngmp_kernels.Signature`."""
-    if isinstance(value, Variable):
-        return value.plane.family.kind
-    if isinstance(value, Affine):
-        return "mvgaussian" if value.event_shape else "gaussian"
-    if isinstance(value, Exp):
-        return "exp(mvgaussian)" if value.inner.event_shape else "exp(gaussian)"
-    if isinstance(value, Take):
-        return f"take({value.table[0].plane.family.kind})" if value.random else "take(categorical)"
-    return "constant"
-
-
 _WORDS = {
     "constant": "a constant",
     "exp(gaussian)": "exp(z) of a Gaussian z",
@@ -141,13 +131,6 @@ def _problems(group: Group, kinds: dict[str, str]) -> list[Problem]:
 
 
 def _cast(value: Any, dtype: Any) -> Any:
-    if isinstance(value, Affine):
-        links = tuple(t._replace(coefficient=_cast(t.coefficient, dtype)) for t in value.terms)
-        return Affine(links, _cast(value.offset, dtype), value.batch_shape, value.event_shape)
-    if isinstance(value, Take):
-        return value if value.random else Take(_cast(value.table, dtype), *value.indices)
-    if value is None or isinstance(value, Variable):
-        return value
     if isinstance(value, (int, float, np.ndarray, np.generic)):
         # A numpy constant stays one, so that it can be checked while compiling.
         return np.asarray(value, dtype) if np.asarray(value).dtype != bool else np.asarray(value)
@@ -155,17 +138,14 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 
 def _argument(value: Any, dtype: Any) -> Any:
-    """What a signature's `lower` receives: links stripped, Gaussian variables as affine expressions."""
-    if isinstance(value, Exp):
-        return _cast(value.inner, dtype)
-    if isinstance(value, Variable) and value.plane.family.core == "gaussian":
-        return as_affine(value)
-    return _cast(value, dtype)
+    """What a signature's `lower` receives: functions stripped, Gaussian variables as affine expressions."""
+    value = value.parameter() if getattr(value, "is_expression", False) else value
+    return map_leaves(value, 0, lambda x, _: _cast(x, dtype), lambda v: v)
 
 
 def _rows(coefficient: Any, op: str) -> Any:
     """A coefficient with its leading axis n or 1, which the sign of `out - mean` lacks."""
-    return coefficient if coefficient is None or np.ndim(coefficient) > _TAIL[op] else coefficient[None]
+    return coefficient if np.ndim(coefficient) > TAIL[op] else coefficient[None]
 
 
 _Part = tuple[Plane, np.ndarray, str, Any]  # plane, positions (n,), op, coefficient
@@ -186,7 +166,7 @@ def _merge(terms: list[_Part], n: int, dtype: Any) -> list[_Part]:
                 first, c = (_explicit(*x, plane, dtype, "matmul") for x in ((first_op, first), (op, c)))
                 op = first_op = "matmul"
             first, c = (_explicit(op, x, plane, dtype, op) for x in (first, c))
-            flags = same.reshape(-1, *(1,) * _TAIL[op])
+            flags = same.reshape(-1, *(1,) * TAIL[op])
             out[i] = (other, where, first_op, jnp.where(flags, first + c, first) if not same.all() else first + c)
             c = jnp.where(flags, 0, c)
             if same.all():
@@ -207,11 +187,11 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
         return TableEdge(tuple(_edge(v, n, sizes, dtype) for v in expression))
     if isinstance(expression, Variable):
         if expression.plane.family.core == "gaussian":
-            return _edge(as_affine(expression), n, sizes, dtype)
+            return _edge(expression.affine(), n, sizes, dtype)
         return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
     if isinstance(expression, Affine):
-        parts = [(v.plane, np.broadcast_to(v.index, (n,)), op, _cast(c, dtype)) for v, op, c in expression.terms]
-        terms = [(plane, at, op, _rows(c, op)) for plane, at, op, c in parts]
+        terms = [(v.plane, np.broadcast_to(v.index, (n,)), op, None if c is None else _rows(_cast(c, dtype), op))
+                 for v, op, c in expression.terms]  # fmt: skip
         links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in _merge(terms, n, dtype))
         event = expression.event_shape
         offset = np.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
@@ -237,21 +217,13 @@ def _clean(value: Any, placeholder: Any, mask: Any) -> Any:
 
 def _finite(value: Any) -> Any:
     """An argument with one where a parameter, and zero where a coefficient or offset, is not finite; see `_clean`."""
-    if isinstance(value, Affine):
-        terms = tuple(t._replace(coefficient=_finite_or(t.coefficient, 0)) for t in value.terms)
-        return Affine(terms, _finite_or(value.offset, 0), value.batch_shape, value.event_shape)
-    if isinstance(value, Take):
-        return value if value.random else Take(_finite_or(value.table, 1), *value.indices)
-    return value if isinstance(value, Variable) else _finite_or(value, 1)
-
-
-def _finite_or(value: Any, fill: float) -> Any:
-    return None if value is None else _clean(value, fill, None)
+    fill = value.neutral if getattr(value, "is_expression", False) else 1
+    return map_leaves(value, 0, lambda x, _: _clean(x, fill, None), lambda v: v)
 
 
 def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | list[Problem]:
     """Pick the signature of one group and build its factor."""
-    kinds = {name: kind(value) for name, value in group.arguments.items()}
+    kinds = {name: kind_of(value) for name, value in group.arguments.items()}
     for signature in group.distribution.signatures:
         if set(signature.arguments) == set(kinds) and all(kinds[k] in v for k, v in signature.arguments.items()):
             break

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from ..declare.expressions import _TAIL, Affine, Exp, Plane, Take, Term, Variable
 from ..declare.inputs import Input, unwrap
 from ..declare.sample import Graph, Site
+from ..declare.variables import Variable
 from ..graph.index import index_map
+from ..graph.planes import Plane
 
 MANY = 4  # up to this many names, isomorphic sites and variables are kept apart by name: programs stay readable
 
@@ -53,25 +54,13 @@ class Rolled(NamedTuple):
     collections: dict[str, Collection]
 
 
-def _term_key(term: Term) -> Any:
-    tail = _TAIL[term.op]
-    return (term.variable.plane, term.op, np.shape(term.coefficient)[-tail:] if tail else term.coefficient is None)
-
-
 def _key(value: Any, event_ndim: int | None) -> Any:
     """Structure of an argument: equal keys can be stacked."""
     kind = type(value)
     if kind is float or kind is int:
         return ()
-    if kind is Variable:
-        return value.plane
-    if kind is Affine:
-        return (tuple(map(_term_key, value.terms)), value.offset is None, value.event_shape)
-    if kind is Exp:
-        return ("exp", _key(value.inner, 0))
-    if kind is Take:
-        table = tuple(v.plane for v in value.table) if value.random else np.shape(value.table)
-        return ("take", table, tuple(i.plane for i in value.indices))
+    if getattr(value, "is_expression", False):
+        return value.structure
     shape = value.shape if kind is Input else np.shape(value)
     return shape if event_ndim is None else shape[max(len(shape) - event_ndim, 0) :]
 
@@ -135,31 +124,17 @@ def _stack_variables(values: list[Variable], batch: tuple[int, ...], number: dic
 
 
 def _stack_argument(values: list[Any], event_ndim: int | None, batch: tuple, n: int, number: dict) -> Any:
+    """One argument of all sites of a group, leaf by leaf; expressions have batch shape (n,)."""
     first = values[0]
-    if isinstance(first, Variable):
-        return _stack_variables(values, batch, number)
-    if isinstance(first, Exp):
-        return Exp(_stack_argument([v.inner for v in values], 0, batch, n, number))
-    if isinstance(first, Take):
-        if first.random:
-            rows = zip(*(v.table for v in values), strict=True)
-            table: Any = tuple(_stack_variables(list(row), batch, number) for row in rows)
-        else:
-            table = _stack([v.table for v in values], len(first.indices) + (event_ndim or 0), batch)
-        indices = zip(*(v.indices for v in values), strict=True)
-        return Take(table, *(_stack_variables(list(index), batch, number) for index in indices))
-    if isinstance(first, Affine):
-        terms = []
-        for j, (_, op, coefficient) in enumerate(first.terms):
-            variable = _stack_variables([v.terms[j].variable for v in values], batch, number)
-            if coefficient is not None:
-                coefficient = _stack([v.terms[j].coefficient for v in values], _TAIL[op], batch)
-            terms.append(Term(variable, op, coefficient))
-        offset = first.offset
-        if offset is not None:
-            offset = _stack([v.offset for v in values], len(first.event_shape), batch)
-        return Affine(tuple(terms), offset, (n,), first.event_shape)
-    return _stack(values, np.ndim(first) if event_ndim is None else min(event_ndim, np.ndim(first)), batch)
+    if not getattr(first, "is_expression", False):
+        return _stack(values, np.ndim(first) if event_ndim is None else min(event_ndim, np.ndim(first)), batch)
+    leaves = map(list, zip(*(v.leaves for v in values), strict=True))
+    return first.map(
+        lambda _, ndim: _stack(next(leaves), ndim, batch),
+        lambda _: _stack_variables(next(leaves), batch, number),
+        lambda _: (n,),
+        event_ndim or 0,
+    )
 
 
 def _group(sites: list[Site], number: dict[Plane, np.ndarray]) -> Group:

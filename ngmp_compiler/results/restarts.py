@@ -13,11 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ..declare.expressions import Plane
 from ..emit.core import Leaves, expand, masked
 from ..emit.map import Map
 from ..emit.rules import select
 from ..graph.index import IndexMap
+from ..graph.planes import Plane
 from ..passes.lower import FactorGroup, Functional, PlaneEdge
 from ..pipeline import Static
 from ..program import Program

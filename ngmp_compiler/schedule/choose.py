@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..declare.expressions import Plane
 from ..errors import ModelError, Problem, listed
 from ..executors import DiscreteExecutor, GaussianExecutor, Sums
+from ..graph.planes import Plane
 from ..passes.lower import FactorGroup, Functional
 from ..passes.roll import Collection, Rolled
 from ..value import Value

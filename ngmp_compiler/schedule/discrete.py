@@ -9,11 +9,11 @@ cells is summed out by elimination; anything else is left to flooding, which is 
 
 import numpy as np
 
-from ..declare.expressions import Plane
 from ..errors import ModelError, Problem
 from ..executors import DiscreteCore, DiscreteExecutor, DiscretePart, Ties
 from ..executors.registry import discrete
 from ..graph.components import Nodes, components, shapes
+from ..graph.planes import Plane
 from ..passes.lower import FactorGroup, TableEdge
 from .requests import Names, Wishes
 from .select import build, default

@@ -10,7 +10,6 @@ Where parts are many and differ, as in ragged collections, they share what any p
 
 import numpy as np
 
-from ..declare.expressions import Plane
 from ..errors import ModelError
 from ..executors import GaussianCore, GaussianExecutor, GaussianPart, Sum, Sums, restrict
 from ..executors.gaussian.bands import DENSE_LIMIT
@@ -18,6 +17,7 @@ from ..executors.gaussian.dense import too_large
 from ..executors.gaussian.star import Star
 from ..executors.registry import gaussian
 from ..graph.components import Nodes, Shape, components, private_nodes, shapes
+from ..graph.planes import Plane
 from ..passes.lower import FactorGroup
 from .requests import Names, Wishes
 from .select import Chosen, Executors, build, default, fewer

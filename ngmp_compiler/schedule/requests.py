@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..declare.expressions import Plane
 from ..errors import ModelError, Problem
 from ..executors.base import AbstractExecutor, AbstractPart
 from ..graph.components import Nodes
+from ..graph.planes import Plane
 from .select import Executors, default
 
 Names = dict[str, tuple[Plane, np.ndarray]]

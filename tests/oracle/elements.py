@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ngmp_compiler.declare.expressions import Affine, Plane, Variable
+from ngmp_compiler.declare.affine import Affine
 from ngmp_compiler.declare.inputs import unwrap
+from ngmp_compiler.declare.variables import Variable
+from ngmp_compiler.graph.planes import Plane
 
 
 class Linear(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ...declare.expressions import Plane
+from ...graph.planes import Plane
 from ..base import AbstractExecutor
 
 FORBIDDEN = -1e30

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...declare.expressions import Plane
 from ...graph.index import index_map
+from ...graph.planes import Plane
 from ...linalg import discrete_chain
 from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
 from .part import DiscretePart

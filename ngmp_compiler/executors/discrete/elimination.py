@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...declare.expressions import Plane
+from ...graph.planes import Plane
 from ...linalg import elimination
 from ..base import ASKED
 from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary

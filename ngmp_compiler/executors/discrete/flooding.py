@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
+from ...graph.planes import Plane
 from ...solve.implicit import attach
 from ..base import ASKED
 from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...declare.expressions import Plane
 from ...graph.index import index_map
+from ...graph.planes import Plane
 from ..base import COUPLED, members
 from .base import DiscreteExecutor, DiscreteSolution, Tables, Unary
 from .part import DiscretePart

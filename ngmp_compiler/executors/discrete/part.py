@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...declare.expressions import Plane
 from ...graph.components import Nodes
+from ...graph.planes import Plane
 from ...passes.lower import TableEdge
 from ..base import AbstractPart, members
 from .base import TablePiece

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...declare.expressions import Plane
 from ...graph.index import index_map
+from ...graph.planes import Plane
 from ...linalg import elimination
 from ...linalg.elimination import Cluster
 from ..base import ASKED

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...declare.expressions import Plane
 from ...graph.index import index_map
+from ...graph.planes import Plane
 from ...linalg import discrete_tree, plan_rounds
 from ...value import Value
 from .base import FORBIDDEN, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary

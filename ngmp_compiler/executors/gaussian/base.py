@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
-from ...declare.expressions import Plane
+from ...graph.planes import Plane
 from ...passes.lower import Functional
 from ..base import AbstractExecutor
 

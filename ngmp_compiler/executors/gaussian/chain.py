@@ -11,8 +11,8 @@ from jaxtyping import Array, Float
 from ngmp_kernels.families import Gaussian, MvGaussian
 from ngmp_kernels.numerics.lanes import one_by_one
 
-from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
+from ...graph.planes import Plane
 from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
 from ...value import Value
 from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale

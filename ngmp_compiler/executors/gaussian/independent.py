@@ -9,8 +9,8 @@ from jaxtyping import Array
 
 from ngmp_kernels.families import Gaussian
 
-from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
+from ...graph.planes import Plane
 from ..base import COUPLED, members
 from .base import GaussianExecutor, Leaf, Piece, Roles, Solution, offset, potential, scale
 from .part import GaussianPart, only

@@ -17,7 +17,7 @@ from ngmp_kernels.families import Gaussian, MvGaussian
 from ngmp_kernels.numerics.cholesky import WRITTEN_OUT, whiten_rows
 from ngmp_kernels.numerics.special import LOG_2PI
 
-from ...declare.expressions import Plane
+from ...graph.planes import Plane
 from ...linalg import banded_gaussian
 from ...value import Value
 from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...declare.expressions import Plane
 from ...graph.components import Nodes, Shape
+from ...graph.planes import Plane
 from ...passes.lower import FactorGroup
 from ..base import AbstractPart
 from .base import Piece, Roles, restrict

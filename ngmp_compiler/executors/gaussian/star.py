@@ -16,7 +16,7 @@ from jaxtyping import Array
 
 from ngmp_kernels.families import Gaussian
 
-from ...declare.expressions import Plane
+from ...graph.planes import Plane
 from ..base import members
 from .base import GaussianExecutor, Leaf, Piece, Potential, Roles, Solution, offset, potential, scale
 from .independent import anchors, local_index

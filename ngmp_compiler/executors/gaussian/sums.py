@@ -20,8 +20,8 @@ from jaxtyping import Array
 
 from ngmp_kernels.families import Gaussian
 
-from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
+from ...graph.planes import Plane
 from ...value import Value
 from .base import Centred, Leaf, Piece, PieceLink, Solution, numbered, offset, potential, scale
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from ngmp_kernels.families import Gaussian
 
-from ...declare.expressions import Plane
 from ...graph.index import IndexMap, index_map
+from ...graph.planes import Plane
 from ...linalg import tree_gaussian, tree_order
 from ..base import members
 from .base import GaussianExecutor, Leaf, Piece, Solution, numbered, offset, potential, scale
