@@ -6,82 +6,22 @@ functional for a Gaussian interface (the residual form of the design), positions
 Every group without a kernel is reported, in one error.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ngmp_kernels import AbstractConjugate, AbstractFactor
 from ngmp_kernels.families import FAMILIES
 
 from ..declare.affine import TAIL, Affine
 from ..declare.expressions import kind_of, map_leaves
 from ..declare.variables import Variable
 from ..errors import ModelError, Problem
-from ..graph.index import IndexMap, index_map
+from ..graph.edges import Functional, Link, PlaneEdge, TableEdge
+from ..graph.groups import FactorGroup, Group
+from ..graph.index import index_map
 from ..graph.planes import Plane
-from .roll import Group, Rolled
-
-
-class Link(NamedTuple):
-    """One variable of an affine functional: `op(coefficient, plane[index])`."""
-
-    plane: Plane
-    index: IndexMap
-    op: str
-    coefficient: Any  # (n|1), (n|1, D) or (n|1, m, D); None is one
-
-
-class Functional(NamedTuple):
-    """n affine functionals `r = sum_j coefficient_j x_j + offset`, scalars or vectors of length `width`."""
-
-    links: tuple[Link, ...]
-    offset: Any  # (n|1, *event)
-    n: int
-    width: int | None  # None: scalar
-
-
-class PlaneEdge(NamedTuple):
-    """n interfaces that are variables of a non-Gaussian plane."""
-
-    plane: Plane
-    index: IndexMap
-
-
-class TableEdge(NamedTuple):
-    """n joint interfaces over two or more categorical variables, the axes of a table.
-
-    As an interface it is one categorical variable, whose classes are the cells of the table in row-major order.
-    """
-
-    sides: tuple[PlaneEdge, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(side.plane.event_shape[0] for side in self.sides)
-
-
-class FactorGroup(NamedTuple):
-    """n factors of one kind, lowered. Interfaces without variables are constants (None in `edges`)."""
-
-    name: str
-    factor: AbstractFactor
-    edges: tuple[Functional | PlaneEdge | TableEdge | None, ...]
-    constants: tuple[Any, ...]  # the value of an interface without variables, else None
-    mask: Any
-    n: int
-    shape: tuple[int, ...]
-    observed: bool
-    given: Group  # kept for prediction
-
-    @property
-    def conjugate(self) -> bool:
-        return isinstance(self.factor, AbstractConjugate)
-
-    def key(self, j: int) -> str:
-        """The name of a leaf: site and interface."""
-        return f"{self.name}.{self.factor.interfaces[j]}"
-
+from .roll import Rolled
 
 _WORDS = {
     "constant": "a constant",

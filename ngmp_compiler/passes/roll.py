@@ -16,25 +16,11 @@ import numpy as np
 from ..declare.inputs import Input, unwrap
 from ..declare.sample import Graph, Site
 from ..declare.variables import Variable
+from ..graph.groups import Group
 from ..graph.index import index_map
 from ..graph.planes import Plane
 
 MANY = 4  # up to this many names, isomorphic sites and variables are kept apart by name: programs stay readable
-
-
-class Group(NamedTuple):
-    """n isomorphic factors: expressions have batch shape (n,), constants a leading axis n or 1."""
-
-    name: str  # of the site; of many sites, a pattern such as "z*"
-    distribution: Any
-    arguments: dict[str, Any]
-    mask: Any  # (n,) booleans, or None
-    size: int
-    shape: tuple[int, ...]  # as the user sees the site: (repeats, *batch) or (*batch)
-    observed: bool
-    order: tuple[int, ...] = (0,)  # which of the sites of this name the repeats are, in order of declaration
-    inner: tuple[int, ...] = ()  # the shape of one declaration, without the axes that scans added
-    names: tuple[str, ...] = ()  # the site of every repeat
 
 
 class Collection(NamedTuple):
