@@ -12,8 +12,9 @@ from ngmp_kernels import AbstractProjected
 from .emit.map import Map
 from .emit.rules import NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
+from .graph.edges import TableEdge
+from .graph.groups import FactorGroup
 from .passes.factorise import separated
-from .passes.lower import FactorGroup, Functional, TableEdge
 from .solve.anderson import adaptive, anderson
 from .solve.step import AbstractStep, as_step
 
@@ -120,7 +121,7 @@ def check_repeats(groups: list[FactorGroup]) -> None:
         for j, edge in enumerate(group.edges if not group.conjugate else ()):
             if edge is None or isinstance(edge, TableEdge):
                 continue
-            for end in edge.links if isinstance(edge, Functional) else (edge,):
+            for end in edge.ends():
                 for plane, other, positions in [(p, i, x) for (p, i), x in seen.items()]:
                     if plane == end.plane and other != j and np.any(positions == end.index.positions):
                         names = " and ".join(group.factor.interfaces[k] for k in (other, j))

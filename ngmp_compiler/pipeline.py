@@ -12,10 +12,11 @@ from jax.core import eval_jaxpr
 from .declare.inputs import Input, wrap
 from .declare.sample import trace
 from .emit.map import Map
+from .graph.groups import FactorGroup
 from .options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
 from .passes.condition import Carry, check_sources, replace_priors, unobserved
 from .passes.factorise import factorise
-from .passes.lower import FactorGroup, lower
+from .passes.lower import lower
 from .passes.roll import Rolled, roll
 from .precision import precision, widen_halves
 from .schedule.choose import Plan, schedule

@@ -17,8 +17,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import Categorical
 
+from ..graph.edges import PlaneEdge
+from ..graph.groups import FactorGroup
 from ..graph.index import index_map
-from ..passes.lower import FactorGroup, PlaneEdge
 from .core import Leaves, masked
 from .rules import select
 

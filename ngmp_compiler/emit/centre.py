@@ -21,8 +21,8 @@ from jaxtyping import Array, Float
 from ngmp_kernels.families import Gaussian, MvGaussian
 
 from ..executors import Centred
+from ..graph.edges import Functional
 from ..graph.planes import Plane
-from ..passes.lower import Functional
 
 
 class Term(NamedTuple):

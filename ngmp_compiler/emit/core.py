@@ -11,8 +11,9 @@ from jaxtyping import Array, Bool, Float
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ..executors import Solution
+from ..graph.edges import PlaneEdge, TableEdge
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from ..passes.lower import FactorGroup, Functional, PlaneEdge, TableEdge
 from ..schedule.choose import Plan
 from ..value import Value
 from .centre import at_mean, centre, exponent, moved, term, value
@@ -82,18 +83,19 @@ class Core(Value):
     def _add_fixed(self, g: int, group: FactorGroup) -> None:
         message, log_scale = group.factor.message()  # type: ignore[attr-defined]
         self.constant += jnp.sum(masked(group, log_scale))
-        edge = group.edges[0]
-        if isinstance(edge, Functional) and group.n > 1:
+        edge: Any = group.edges[0]
+        functional = edge.family.core == "gaussian"
+        if functional and group.n > 1:
             # Behind a barrier: XLA would compute with a million constant precisions of a chain while it compiles.
             message = type(message)(message.eta1, jax.lax.optimization_barrier(message.eta2))
-        if isinstance(edge, Functional) and group.mask is None and message.batch_shape == (1,):
+        if functional and group.mask is None and message.batch_shape == (1,):
             self.shared[g, 0] = message
         message = jax.tree.map(lambda x: masked(group, x), message)
-        if isinstance(edge, Functional):
+        if functional:
             self.fixed[g, 0] = message
         elif isinstance(edge, PlaneEdge):
             self.totals[edge.plane] += jax.tree.map(edge.index.add, message)
-        elif isinstance(edge, TableEdge):
+        else:
             shared = group.mask is None
             self.tables[g] = group.factor.message()[0].eta1 if shared else message.eta1  # type: ignore[attr-defined]
 
@@ -192,7 +194,7 @@ class Core(Value):
         for g, group in enumerate(plan.groups):
             for j, edge in enumerate(group.edges):
                 if group.key(j) in leaves and isinstance(edge, PlaneEdge):
-                    edges[group.key(j)] = jax.tree.map(edge.index.take, planes[edge.plane])
+                    edges[group.key(j)] = edge.marginal(planes)
                 elif group.key(j) in leaves and isinstance(edge, TableEdge):
                     edges[group.key(j)] = tables[g]
         for f, q in functionals.items():

@@ -11,8 +11,8 @@ import numpy as np
 from ngmp_kernels.families import AbstractFamily
 
 from ..executors import Rows, leave_one_out
+from ..graph.edges import PlaneEdge
 from ..graph.planes import Plane
-from ..passes.lower import PlaneEdge
 from ..schedule.choose import Plan
 
 

@@ -15,8 +15,8 @@ from jaxtyping import Array
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from ..errors import ModelError, Problem, listed
+from ..graph.edges import Functional, PlaneEdge
 from ..graph.planes import Plane
-from ..passes.lower import Functional, PlaneEdge
 from ..schedule.choose import Plan
 
 Given = dict[str, AbstractFamily]
@@ -77,7 +77,7 @@ def at_interface(found: dict[Plane, Guess], edge: Any) -> tuple[AbstractFamily, 
     """The marginal of an interface under the given ones, independent of each other, and the rows (n,) that have one."""
     if isinstance(edge, PlaneEdge) and edge.plane in found:
         marginal, known = found[edge.plane]
-        return jax.tree.map(edge.index.take, marginal), known[edge.index.positions]
+        return edge.marginal({edge.plane: marginal}), known[edge.index.positions]
     if not isinstance(edge, Functional) or any(link.plane not in found for link in edge.links):
         return None
     rows = np.ones(edge.n, bool)

@@ -23,7 +23,6 @@ On a conjugate graph F is minus the log-evidence; for unary factors under NGMP i
 With the cavities held fixed, the gradient of F in the mean parameters of an edge is eta - eta*, zero at a fixed point.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -31,9 +30,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels import Delta, Quadrature, tangent_projection
-from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
+from ngmp_kernels.families import AbstractFamily, Gaussian
 
-from ..passes.lower import FactorGroup, Functional, PlaneEdge, TableEdge
+from ..graph.groups import FactorGroup
 from ..schedule.choose import Plan
 from ..value import Value
 from .apart import apart
@@ -159,7 +158,7 @@ class Map(Value):
         for group in self.projected:
             incoming = self._incoming(group, result, leaves)
             for edge, q, leaf in zip(group.edges, incoming.marginals, incoming.leaves, strict=True):
-                if not isinstance(edge, Functional):  # those of functionals are in the partition function
+                if edge is not None and edge.family.core != "gaussian":  # functionals are in the partition function
                     total += jnp.sum(masked(group, leaf.dot(q.to_mean())))
             energy = by_chunks(self.rules[group.name].evidence, group.n, group.factor, incoming)
             if shares and group.name in shares:
@@ -198,7 +197,8 @@ class Map(Value):
             hints = [None if h is None else self._fill(group, h) for h in factor.initial()]
             flat = [self._flat(group, j) for j in range(len(group.edges))]
             known = [at_interface(found, edge) for edge in group.edges]
-            start = [self._prior(group, j) if h is None else h for j, h in enumerate(hints)]
+            priors = (edge.prior(self.core.totals, self.plan.dtype) for edge in group.edges)  # type: ignore[union-attr]
+            start = [prior if h is None else h for h, prior in zip(hints, priors, strict=True)]
             start = tuple(s if k is None else select(jnp.asarray(k[1]), k[0], s)
                           for s, k in zip(start, known, strict=True))  # fmt: skip
             told = any(k is not None for k in known)
@@ -220,33 +220,10 @@ class Map(Value):
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])).astype(self.plan.dtype), hint)
 
     def _flat(self, group: FactorGroup, j: int) -> AbstractFamily:
-        family, shape = self._edge_family(group, j)
-        return family.flat((group.n,), shape, self.plan.dtype)
-
-    def _edge_family(self, group: FactorGroup, j: int) -> tuple[type[AbstractFamily], tuple[int, ...]]:
-        edge = group.edges[j]
-        if isinstance(edge, Functional):
-            return (Gaussian, ()) if edge.width is None else (MvGaussian, (edge.width,))
-        if isinstance(edge, TableEdge):
-            return Categorical, (math.prod(edge.shape),)
-        return edge.plane.family, edge.plane.event_shape  # type: ignore[union-attr]
-
-    def _prior(self, group: FactorGroup, j: int) -> AbstractFamily:
-        """What is known of an interface before any projection: its conjugate messages, or N(0, 1)."""
-        edge = group.edges[j]
-        if isinstance(edge, Functional):
-            one = jnp.ones(group.n, self.plan.dtype)
-            if edge.width is not None:
-                eye = jnp.broadcast_to(jnp.eye(edge.width, dtype=one.dtype), (group.n, edge.width, edge.width))
-                return MvGaussian.from_information(0 * eye[..., 0], eye)
-            return Gaussian.from_mean_variance(0 * one, one)
-        if isinstance(edge, TableEdge):
-            return self._flat(group, j)
-        return jax.tree.map(edge.index.take, self.core.totals[edge.plane])  # type: ignore[union-attr]
+        edge: Any = group.edges[j]
+        return edge.family.flat((group.n,), edge.event_shape, self.plan.dtype)
 
 
 def _once(edge: Any, marginal: AbstractFamily) -> AbstractFamily:
     """The marginal of a variable that all factors of a group share with one row, so that its nodes are placed once."""
-    if isinstance(edge, PlaneEdge) and edge.index.kind == "one" and edge.plane.family.core == "product":
-        return jax.tree.map(lambda x: x[:1], marginal)
-    return marginal
+    return jax.tree.map(lambda x: x[:1], marginal) if edge.shared else marginal

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..passes.lower import Functional
+from ..graph.edges import Functional
 
 
 def may_vanish(functional: Functional) -> bool:

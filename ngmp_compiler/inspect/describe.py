@@ -1,12 +1,11 @@
 """Describe a plan in words: groups, families, kernels, executors with their cost and reason, and warnings."""
 
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 
 from ..emit.apart import selectors
-from ..passes.lower import FactorGroup, Functional, TableEdge
+from ..graph.groups import FactorGroup
 from ..pipeline import Specialised
 from ..results.approximations import approximations
 from ..schedule.choose import Plan
@@ -17,19 +16,6 @@ from .draw import draw
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _edge(edge: Any) -> str:
-    if edge is None:
-        return "constant"
-    if isinstance(edge, Functional):
-        terms = " + ".join(
-            {"scale": "", "dot": "dot ", "matmul": "A@ "}[k.op] + f"{k.plane}[{k.index}]" for k in edge.links
-        )
-        return terms
-    if isinstance(edge, TableEdge):
-        return " x ".join(f"{side.plane}[{side.index}]" for side in edge.sides)
-    return f"{edge.plane}[{edge.index}]"
 
 
 class Description(Value):
@@ -87,7 +73,7 @@ class Description(Value):
             rule = "constant" if edge is None else "conjugate" if group.conjugate else self._rule(group)
             first = (group.name, count, kernel) if j == 0 else ("", "", "")
             family = group.factor.families[j].__name__ if j < len(group.factor.families) else "-"
-            rows.append((*first, group.factor.interfaces[j], family, rule, _edge(edge)))
+            rows.append((*first, group.factor.interfaces[j], family, rule, "constant" if edge is None else str(edge)))
         return rows
 
     def _rule(self, group: FactorGroup) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..declare.variables import Variable
 from ..executors import DiscreteIndependent, TablePiece
+from ..graph.edges import Functional, TableEdge
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from ..passes.lower import FactorGroup, Functional, TableEdge
 from ..schedule.choose import Plan
 
 GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 90.0

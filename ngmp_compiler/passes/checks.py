@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from ..declare.expressions import leaves_of
+from ..graph.groups import Group
 from ..schedule.choose import Plan
 from ..value import Value
-from .roll import Group
 
 
 def _finite(value: Any) -> Any:

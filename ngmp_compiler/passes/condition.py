@@ -15,8 +15,9 @@ from ngmp_kernels import Given
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from ..errors import ModelError, Problem, listed
+from ..graph.edges import Functional
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from .lower import FactorGroup, Functional, PlaneEdge
 
 Carry = dict[str, AbstractFamily]
 Names = dict[str, tuple[Plane, np.ndarray]]
@@ -66,9 +67,9 @@ def _prior(name: str, groups: list[FactorGroup], names: Names) -> int | Problem:
     own = [g for g, group in enumerate(groups) if group.given.name == name]
     edges = [e for g in own for e in groups[g].edges if e is not None]
     works = "carry variables declared once, with constant parameters; the start of a chain rather than its steps"
-    if len(own) != 1 or len(edges) != 1 or isinstance(edges[0], Functional) and len(edges[0].links) > 1:
+    if len(own) != 1 or len(edges) != 1 or len(edges[0].ends()) > 1:
         return Problem(name, None, "its prior depends on other variables, or it has several", works)
-    if not isinstance(edges[0], (Functional, PlaneEdge)) or not groups[own[0]].conjugate:
+    if not groups[own[0]].conjugate:
         given = f"its prior is a {type(groups[own[0]].factor).__name__}, which is not in its family"
         return Problem(name, None, given, works)
     return own[0]

@@ -13,8 +13,9 @@ import numpy as np
 from ngmp_kernels import SplitFactor, SplitTable
 
 from ..errors import ModelError, Problem, listed
+from ..graph.edges import Edge, Functional, Link, TableEdge
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from .lower import FactorGroup, Functional, Link, TableEdge
 
 Names = dict[str, tuple[Plane, np.ndarray]]
 
@@ -64,14 +65,8 @@ def check_clusters(clusters: list[tuple[str, ...]], names: Names, groups: list[F
 def _variables(group: FactorGroup, names: Names) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for edge in group.edges:
-        if isinstance(edge, Functional):
-            for k in edge.links:
-                found |= _touched(k.plane, k.index.positions, names)
-        elif isinstance(edge, TableEdge):
-            for side in edge.sides:
-                found |= _touched(side.plane, side.index.positions, names)
-        elif edge is not None:
-            found |= _touched(edge.plane, edge.index.positions, names)
+        for end in edge.ends() if edge is not None else ():
+            found |= _touched(end.plane, end.index.positions, names)
     return found
 
 
@@ -101,11 +96,9 @@ def factorise(groups: list[FactorGroup], rules: dict[str, Any], clusters: list[t
 def _inseparable(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> Problem | None:
     """Clusters that a factor cannot keep: across its interfaces, or of only some of the variables in one place."""
     places = [
-        [_touched(link.plane, link.index.positions, names) for link in edge.links] if isinstance(edge, Functional)
-        else [_touched(side.plane, side.index.positions, names) for side in edge.sides] if isinstance(edge, TableEdge)
-        else [] if edge is None else [_touched(edge.plane, edge.index.positions, names)]
+        [] if edge is None else [_touched(end.plane, end.index.positions, names) for end in edge.ends()]
         for edge in group.edges
-    ]  # fmt: skip
+    ]
     for cluster in map(set, clusters):
         for own in places:
             astride = [p for p in own if p & cluster and p - cluster]
@@ -125,10 +118,10 @@ def _together(a: frozenset[str], b: frozenset[str], clusters: list[tuple[str, ..
     return any(a | b <= set(cluster) for cluster in clusters)
 
 
-def _parts(edge: Functional, clusters: list[tuple[str, ...]], names: Names) -> list[list[Link]]:
-    """The links of a functional, by cluster."""
+def _parts(edge: Edge, clusters: list[tuple[str, ...]], names: Names) -> list[list[Link]]:
+    """The ends of an edge, by cluster."""
     parts: list[tuple[frozenset[str], list[Link]]] = []
-    for link in edge.links:
+    for link in edge.ends():
         own = _touched(link.plane, link.index.positions, names)
         for i, (other, links) in enumerate(parts):
             if _together(own, other, clusters):
@@ -161,7 +154,7 @@ def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) ->
         return _split_table(group, first, clusters, names)
     edges, counts = [], []
     for edge in group.edges:
-        parts = _parts(edge, clusters, names) if isinstance(edge, Functional) else [[]]
+        parts = [[]] if edge is None else _parts(edge, clusters, names)
         counts.append(len(parts))
         if len(parts) == 1:
             edges.append(edge)

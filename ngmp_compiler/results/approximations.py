@@ -8,7 +8,7 @@ import numpy as np
 
 from ..emit.map import Map
 from ..errors import listed
-from ..passes.lower import FactorGroup
+from ..graph.groups import FactorGroup
 
 
 def approximations(map: Map) -> tuple[str, ...]:

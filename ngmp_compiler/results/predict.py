@@ -14,8 +14,9 @@ from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian
 from ..emit.core import CoreResult, Leaves
 from ..emit.map import Map
 from ..errors import ModelError, Problem, listed
-from ..passes.lower import FactorGroup, Functional, PlaneEdge, lower_group
-from ..passes.roll import Group
+from ..graph.edges import Functional, PlaneEdge
+from ..graph.groups import FactorGroup, Group
+from ..passes.lower import lower_group
 from .outcome import Outcome, Part
 from .posterior import Prediction
 
@@ -115,7 +116,7 @@ def _marginal(
     if edge is None:
         return None
     if isinstance(edge, PlaneEdge):
-        return jax.tree.map(edge.index.take, result.planes[edge.plane])
+        return edge.marginal(result.planes)
     if not isinstance(edge, Functional):  # several classes: the joint marginal of the cells of their table
         if g not in result.tables:  # mean field: independent
             sides = (jax.nn.log_softmax(s.index.take(result.planes[s.plane].natural[0]), -1) for s in edge.sides)

@@ -16,9 +16,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from ..emit.core import Leaves, expand, masked
 from ..emit.map import Map
 from ..emit.rules import select
+from ..graph.groups import FactorGroup
 from ..graph.index import IndexMap
 from ..graph.planes import Plane
-from ..passes.lower import FactorGroup, Functional, PlaneEdge
 from ..pipeline import Static
 from ..program import Program
 from .infer import infer
@@ -105,10 +105,9 @@ def _touched(map: Map) -> dict[Plane, list[tuple[FactorGroup, int, IndexMap, Any
     found: dict[Plane, list[tuple[FactorGroup, int, IndexMap, Any]]] = {}
     for group in map.projected:
         for j, edge in enumerate(group.edges):
-            if isinstance(edge, PlaneEdge):
-                found.setdefault(edge.plane, []).append((group, j, edge.index, 1.0))
-            elif isinstance(edge, Functional) and len(edge.links) == 1 and edge.links[0].op == "scale":
-                (link,) = edge.links
-                coefficient = 1.0 if link.coefficient is None else link.coefficient
-                found.setdefault(link.plane, []).append((group, j, link.index, coefficient))
+            ends = () if edge is None else edge.ends()
+            if len(ends) == 1 and ends[0].op == "scale":
+                (end,) = ends
+                coefficient = 1.0 if end.coefficient is None else end.coefficient
+                found.setdefault(end.plane, []).append((group, j, end.index, coefficient))
     return found

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..errors import ModelError, Problem, listed
 from ..executors import DiscreteExecutor, GaussianExecutor, Sums
+from ..graph.edges import Functional
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from ..passes.lower import FactorGroup, Functional
 from ..passes.roll import Collection, Rolled
 from ..value import Value
 from .discrete import schedule_discrete

@@ -13,8 +13,9 @@ from ..errors import ModelError, Problem
 from ..executors import DiscreteCore, DiscreteExecutor, DiscretePart, Ties
 from ..executors.registry import discrete
 from ..graph.components import Nodes, components, shapes
+from ..graph.edges import TableEdge
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from ..passes.lower import FactorGroup, TableEdge
 from .requests import Names, Wishes
 from .select import build, default
 

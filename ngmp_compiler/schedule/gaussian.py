@@ -17,8 +17,8 @@ from ..executors.gaussian.dense import too_large
 from ..executors.gaussian.star import Star
 from ..executors.registry import gaussian
 from ..graph.components import Nodes, Shape, components, private_nodes, shapes
+from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from ..passes.lower import FactorGroup
 from .requests import Names, Wishes
 from .select import Chosen, Executors, build, default, fewer
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...graph.components import Nodes
+from ...graph.edges import TableEdge
 from ...graph.planes import Plane
-from ...passes.lower import TableEdge
 from ..base import AbstractPart, members
 from .base import TablePiece
 

@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
+from ...graph.edges import Functional
 from ...graph.planes import Plane
-from ...passes.lower import Functional
 from ..base import AbstractExecutor
 
 

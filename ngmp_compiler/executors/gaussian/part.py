@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ...graph.components import Nodes, Shape
+from ...graph.groups import FactorGroup
 from ...graph.planes import Plane
-from ...passes.lower import FactorGroup
 from ..base import AbstractPart
 from .base import Piece, Roles, restrict
 
