@@ -15,7 +15,7 @@ from .errors import ModelError, Problem, listed
 from .passes.factorise import separated
 from .passes.lower import FactorGroup, Functional, TableEdge
 from .solve.anderson import adaptive, anderson
-from .solve.step import AbstractStep, as_step
+from .solve.step import AbstractStep, Optax
 
 
 class Options(NamedTuple):
@@ -48,7 +48,7 @@ class Options(NamedTuple):
 
 
 _SMALL: Any = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))  # type: ignore[arg-type]
-_LADDER = adaptive(), anderson(8, cautious=False), as_step(_SMALL)
+_LADDER = adaptive(), anderson(8, cautious=False), Optax(_SMALL)
 MAX_SWEEPS = 500  # by default
 
 
