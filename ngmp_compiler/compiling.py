@@ -41,14 +41,12 @@ def compile(
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
         executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
-            `{"z": "flooding"}`; for categorical variables "chain", "tree", "elimination", "enumeration", "flooding";
-            for Gaussian ones "sums", "chain", "star", "tree", "dense", "banded", and for vectors "weight", "function".
+            `{"z": "flooding"}`, `{"w": "dense"}`; which fit is said there, and all names in the error about another.
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
-        solver: any `optax` transformation, or a step of your own (`ngmp.AbstractStep`); it sees `eta - eta*` as the
-            gradient. By default `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then
-            goes on with `ngmp.anderson()`, and if that fails with small steps; `post.reason` says so. Under `jit`
-            there is the first only.
+        solver: any `optax` transformation, or an `ngmp.AbstractStep`; it sees `eta - eta*` as the gradient. By default
+            `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then goes on with
+            `ngmp.anderson()`, and if that fails with small steps; `post.reason` says so. Under `jit` only the first.
         max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
         tol: how far, in its standard deviations, an undamped sweep may still move a marginal of a run that has
             converged (see `solve.solver`); by default 1e-8 in float64, 1e-4 in float32.
@@ -61,10 +59,10 @@ def compile(
     check_options(model, method, rules or {}, families or {}, max_sweeps, tol, max_specialisations)
     clusters = [_together(c) for entry in factorise or [] for c in _together(entry)]
     blocks = None if schedule is None else [_together(b) for b in schedule]
-    step = None if solver is None else as_step(solver)
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
-        as_sources(carry), step, None if max_sweeps is None else int(max_sweeps), tol, int(max_specialisations),
+        as_sources(carry), as_step(solver), None if max_sweeps is None else int(max_sweeps), tol,
+        int(max_specialisations),
     )  # fmt: skip
     return Program(model, options)
 

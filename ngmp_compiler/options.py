@@ -16,7 +16,7 @@ from .graph.edges import TableEdge
 from .graph.groups import FactorGroup
 from .passes.factorise import separated
 from .solve.anderson import adaptive, anderson
-from .solve.step import AbstractStep, as_step
+from .solve.step import AbstractStep, Optax
 
 
 class Options(NamedTuple):
@@ -49,7 +49,7 @@ class Options(NamedTuple):
 
 
 _SMALL: Any = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))  # type: ignore[arg-type]
-_LADDER = adaptive(), anderson(8, cautious=False), as_step(_SMALL)
+_LADDER = adaptive(), anderson(8, cautious=False), Optax(_SMALL)
 MAX_SWEEPS = 500  # by default
 
 

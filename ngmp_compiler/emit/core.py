@@ -5,12 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
-from ..executors import Solution
+from ..executors import DiscreteSolution, Solution
+from ..executors.base import assemble
 from ..graph.edges import PlaneEdge, TableEdge
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
@@ -47,12 +47,21 @@ class CoreResult(NamedTuple):
     edges: Leaves
     planes: dict[Plane, AbstractFamily]
     functionals: dict[int, Gaussian | MvGaussian]
-    neighbours: list  # of chains: (plane, order, covariance of neighbours)
+    neighbours: tuple  # of chains: (plane, order, covariance of neighbours)
     jitter: Float[Array, ""]  # the largest that a Cholesky factor needed, relative to the diagonal
     tables: dict[int, Categorical]  # joint marginals of table interfaces by group, over the cells of the table
     settled: Bool[Array, ""]  # whether the approximate executors have converged
     cavities: Leaves  # of projected interfaces at shared frontiers; of the others marginal minus leaf is as good
     points: dict[str, Bool[Array, " n"]]  # where a functional is a constant, of interfaces where it can be
+
+
+class _Stage(NamedTuple):
+    """Of functionals: their leaves, those that executors are given, what they prepared, and the offsets."""
+
+    stacked: list[Any]
+    given: list[Any]
+    prepared: list[Any]
+    offsets: list[Any]
 
 
 class Core(Value):
@@ -113,7 +122,7 @@ class Core(Value):
         about = {p: jnp.zeros((plan.planes[p], *p.event_shape), plan.dtype) for p in planes}
         for plane in {plane for plane, _, _ in known}:
             parts = [(at, jax.lax.stop_gradient(values)) for p, at, values in known if p == plane]
-            (about[plane],) = _assemble(plan.planes[plane], parts)
+            (about[plane],) = assemble(plan.planes[plane], parts)
         return self.run(leaves, about=about)
 
     def _stacked(self, leaves: Leaves) -> list[Any]:
@@ -128,107 +137,113 @@ class Core(Value):
 
         Gaussian variables are solved for as deviations from values `about`, if these are given.
         """
-        plan = self.plan
-        keys = [plan.groups[g].key(j) for g, j, _ in plan.functionals]
-        given = stacked = self._stacked(leaves)
-        prepared, offsets = self.prepared, [edge.offset for _, _, edge in plan.functionals]
-        if about is not None:
-            offsets = [value(edge, term(edge, None), about) for _, _, edge in plan.functionals]
-            still = [None if x is None else centre(x, c) for x, c in zip(self.still, offsets, strict=True)]
-            prepared = [executor.prepare(list(still), plan.dtype) for executor in plan.gaussian]
-            given = [centre(x, c) for x, c in zip(stacked, offsets, strict=True)]
-        log_partition, proper, jitter = self.constant, jnp.asarray(True), jnp.zeros((), plan.dtype)
-        planes: dict[Plane, AbstractFamily] = {}
-        parts: dict[Plane, list] = {}
-        functional_parts: dict[int, list] = {}
-        cavity_parts: dict[int, list] = {}
-        neighbours = []
-        wanted = frozenset(f for f, key in enumerate(keys) if key in leaves) if requested is None else requested
-        means: dict[Plane, list] = {}
-        for solution in self._gaussian(given, prepared, wanted):
-            log_partition += solution.log_volume
-            proper &= solution.proper
-            jitter = jnp.maximum(jitter, solution.jitter)
-            neighbours += [solution.neighbours] if solution.neighbours is not None else []
-            for plane, part in solution.marginals.items():
-                parts.setdefault(plane, []).append(part)
-            for f, part in solution.functionals.items():
-                functional_parts.setdefault(f, []).append(part)
-            for f, (rows, q) in solution.cavities.items():
-                cavity_parts.setdefault(f, []).append((rows, q.eta1, q.eta2))
-            for plane, part in solution.means.items():
-                means.setdefault(plane, []).append(part)
-        for plane, found in parts.items():
-            flat = [(where, *jax.tree.leaves(q)) for where, q in found]
-            merged = _assemble(plan.planes[plane], flat)
-            planes[plane] = jax.tree.unflatten(jax.tree.structure(found[0][1]), merged)
-            planes[plane] = planes[plane] if about is None else moved(planes[plane], about[plane])
+        stage = self._stage(leaves, about)
+        wanted = frozenset(f for f, key in enumerate(self.keys) if key in leaves) if requested is None else requested
+        solution = self._gaussian(stage, wanted)
+        moments, points = self._moments(solution, stage, about)
+        widths = (self.plan.functionals[f][2].width for f in moments)
+        functionals = {f: _gaussian(width)(*moments[f]) for f, width in zip(moments, widths, strict=True)}
         totals = self._totals(leaves)
-        functionals, points = {}, {}
-        terms = [term(edge, self.shared.get((g, j), x), c)
-                 for (g, j, edge), x, c in zip(plan.functionals, stacked, offsets, strict=True)]  # fmt: skip
-        for f, parts_of in functional_parts.items():
-            edge = plan.functionals[f][2]
-            mean, spread = _assemble(edge.n, parts_of)
-            mean = mean if about is None else mean + offsets[f]
-            if f in self.vanishing:
-                spread, points[keys[f]] = widen(mean, spread)
-            functionals[f] = _gaussian(edge.width)(mean, spread)
-            if keys[f] in leaves:  # about its mean, a leaf has the same share in both
-                middle = jax.lax.stop_gradient(mean)
-                leaf = centre(stacked[f], middle)
-                terms[f] = term(edge, leaf, offsets[f] - middle)
-                log_partition -= jnp.sum(exponent(leaf, mean - middle, spread))
-        if terms:
-            point = {plane: _assemble(plan.planes[plane], found)[0] for plane, found in means.items()}
-            log_partition += at_mean([edge for _, _, edge in plan.functionals], terms, point)
-        for plane, total in totals.items():
-            if plane.family.core == "categorical":
-                continue
-            planes[plane] = total
-            log_partition += jnp.sum(total.log_partition())
+        products = {plane: total for plane, total in totals.items() if plane.family.core == "product"}
+        discrete = self._discrete(totals, leaves)
+        planes: dict[Plane, AbstractFamily] = {p: Categorical(x) for p, [(_, x)] in discrete.marginals.items()}
+        tables = {g: Categorical(x.reshape(x.shape[0], -1)) for g, [(_, x)] in discrete.tables.items()}
+        for plane, (_, q) in solution.marginals.items():
+            planes[plane] = q if about is None else moved(q, about[plane])
+        planes |= products
+        log_partition = self.constant + solution.log_volume + self._exponent(leaves, stage, solution, moments)
+        log_partition += sum(jnp.sum(total.log_partition()) for total in products.values()) + discrete.log_partition
+        # Not of the whole log-partition: a sweep, which does not need that, would take a logarithm of every pivot.
+        proper = solution.proper & jnp.isfinite(self.constant) & jnp.all(jnp.isfinite(discrete.log_partition))
+        for total in products.values():
             proper &= jnp.all(total.is_proper())
-        discrete, tables, settled = self._discrete(totals, leaves, planes)
-        log_partition += discrete
+        edges = self._edges(leaves, planes, tables)
+        edges.update((self.keys[f], q) for f, q in functionals.items())
+        cavities = self._cavities(leaves, solution, stage, about)
+        for key, flags in points.items():  # a leaf on a constant acts on nothing
+            if key in leaves:
+                cavities[key] = select(flags, edges[key], cavities.get(key, edges[key] - leaves[key]))
+        jitter, settled = jnp.asarray(solution.jitter, self.plan.dtype), jnp.asarray(discrete.settled)
+        return CoreResult(
+            log_partition, proper, edges, planes, functionals, solution.neighbours, jitter, tables, settled, cavities,
+            points,
+        )  # fmt: skip
+
+    @property
+    def keys(self) -> list[str]:
+        """Of the leaves of functionals."""
+        return [self.plan.groups[g].key(j) for g, j, _ in self.plan.functionals]
+
+    def _stage(self, leaves: Leaves, about: dict[Plane, Array] | None) -> _Stage:
+        plan, stacked = self.plan, self._stacked(leaves)
+        if about is None:
+            return _Stage(stacked, stacked, self.prepared, [edge.offset for _, _, edge in plan.functionals])
+        offsets = [value(edge, term(edge, None), about) for _, _, edge in plan.functionals]
+        still = [None if x is None else centre(x, c) for x, c in zip(self.still, offsets, strict=True)]
+        prepared = [executor.prepare(list(still), plan.dtype) for executor in plan.gaussian]
+        return _Stage(stacked, [centre(x, c) for x, c in zip(stacked, offsets, strict=True)], prepared, offsets)
+
+    def _gaussian(self, stage: _Stage, wanted: frozenset[int]) -> Solution:
+        """The solution of the Gaussian executors; sums are reduced before and expanded after them."""
+        executors, sums = list(zip(self.plan.gaussian, stage.prepared, strict=True)), self.plan.sums
+        planes, rows = self.plan.planes, [edge.n for _, _, edge in self.plan.functionals]
+        if sums is None:
+            return Solution.merged([e.solve(p, stage.given, wanted) for e, p in executors], planes, rows)
+        reduced = sums.reduce(stage.given)
+        found = [e.solve(p, reduced.leaves, wanted | sums.functionals) for e, p in executors]
+        left = Solution.merged(found, planes, rows)
+        rests = {f: left.functionals[f][1:] for f in sums.functionals if f in left.functionals}
+        # What executors saw of a sum is what was left of it.
+        own = {f: x for f, x in left.functionals.items() if f not in sums.functionals}
+        cavities = {f: x for f, x in left.cavities.items() if f not in sums.functionals}
+        left = left._replace(functionals=own, cavities=cavities)
+        return Solution.merged([left, sums.expand(reduced, rests, wanted)], planes, rows)
+
+    def _moments(
+        self, solution: Solution, stage: _Stage, about: dict[Plane, Array] | None
+    ) -> tuple[dict[int, tuple[Array, Array]], dict[str, Array]]:
+        """Mean and spread of functionals; and where those are a constant that can be one."""
+        moments, points = {}, {}
+        for f, (_, mean, spread) in solution.functionals.items():
+            mean = mean if about is None else mean + stage.offsets[f]
+            if f in self.vanishing:
+                spread, points[self.keys[f]] = widen(mean, spread)
+            moments[f] = mean, spread
+        return moments, points
+
+    def _exponent(self, leaves: Leaves, stage: _Stage, solution: Solution, moments: dict) -> Float[Array, ""]:
+        """The exponent of the Gaussian core at its mean, less the expected exponents of the leaves."""
+        functionals, total = self.plan.functionals, jnp.zeros((), self.plan.dtype)
+        if not functionals:
+            return total
+        terms = [term(edge, self.shared.get((g, j), x), c)
+                 for (g, j, edge), x, c in zip(functionals, stage.stacked, stage.offsets, strict=True)]  # fmt: skip
+        for f, (mean, spread) in moments.items():
+            if self.keys[f] in leaves:  # about its mean, a leaf has the same share in both
+                middle = jax.lax.stop_gradient(mean)
+                leaf = centre(stage.stacked[f], middle)
+                terms[f] = term(functionals[f][2], leaf, stage.offsets[f] - middle)
+                total -= jnp.sum(exponent(leaf, mean - middle, spread))
+        means = {plane: mean for plane, (_, mean) in solution.means.items()}
+        return total + at_mean([edge for _, _, edge in functionals], terms, means)
+
+    def _edges(self, leaves: Leaves, planes: dict[Plane, AbstractFamily], tables: dict[int, Categorical]) -> Leaves:
+        """The marginals of projected interfaces that are variables or tables."""
         edges: Leaves = {}
-        for g, group in enumerate(plan.groups):
+        for g, group in enumerate(self.plan.groups):
             for j, edge in enumerate(group.edges):
                 if group.key(j) in leaves and isinstance(edge, PlaneEdge):
                     edges[group.key(j)] = edge.marginal(planes)
                 elif group.key(j) in leaves and isinstance(edge, TableEdge):
                     edges[group.key(j)] = tables[g]
-        for f, q in functionals.items():
-            edges[keys[f]] = q
-        found = {key: q for frontier in self.frontiers for key, q in frontier.cavities(self.totals, leaves).items()}
-        for f, parts_of in cavity_parts.items():
-            functional = plan.functionals[f][2]
-            left = plan.sums is not None and f in plan.sums.functionals  # the executor saw what a sum left of it
-            if not left and len(parts_of) == len(functional_parts.get(f, ())):  # all its rows
-                cavity = Gaussian(*_assemble(functional.n, parts_of))
-                found[keys[f]] = cavity if about is None else moved(cavity, offsets[f])
-        for key, flags in points.items():  # a leaf on a constant acts on nothing
-            if key in leaves:
-                found[key] = select(flags, edges[key], found.get(key, edges[key] - leaves[key]))
-        # Not of the whole log-partition: a sweep, which does not need that, would take a logarithm of every pivot.
-        proper &= jnp.isfinite(self.constant) & jnp.isfinite(discrete)
-        return CoreResult(
-            log_partition, proper, edges, planes, functionals, neighbours, jitter, tables, settled, found, points
-        )  # fmt: skip
+        return edges
 
-    def _gaussian(self, leaves: list[Any], prepared: list[Any], wanted: frozenset[int]) -> list[Solution]:
-        """The solutions of the Gaussian executors; sums are reduced before and expanded after them."""
-        executors, sums = list(zip(self.plan.gaussian, prepared, strict=True)), self.plan.sums
-        if sums is None:
-            return [executor.solve(prepared, leaves, wanted) for executor, prepared in executors]
-        reduced = sums.reduce(leaves)
-        found = [executor.solve(p, reduced.leaves, wanted | sums.functionals) for executor, p in executors]
-        rests = {}
-        for f in sums.functionals:
-            parts = [s.functionals.pop(f) for s in found if f in s.functionals]
-            if parts:
-                mean, variance = _assemble(self.plan.functionals[f][2].n, parts)
-                rests[f] = (mean, variance)
-        return [*found, sums.expand(reduced, rests, wanted)]
+    def _cavities(self, leaves: Leaves, solution: Solution, stage: _Stage, about: dict[Plane, Array] | None) -> Leaves:
+        """Those that are known without subtraction."""
+        found = {key: q for frontier in self.frontiers for key, q in frontier.cavities(self.totals, leaves).items()}
+        for f, (_, q) in solution.cavities.items():
+            found[self.keys[f]] = q if about is None else moved(q, stage.offsets[f])
+        return found
 
     def _totals(self, leaves: Leaves) -> dict[Plane, AbstractFamily]:
         totals = dict(self.totals)
@@ -238,10 +253,8 @@ class Core(Value):
                     totals[edge.plane] += jax.tree.map(edge.index.add, leaves[group.key(j)])
         return totals
 
-    def _discrete(
-        self, totals: dict[Plane, AbstractFamily], leaves: Leaves, planes: dict[Plane, AbstractFamily]
-    ) -> tuple[Array, dict[int, Categorical], Array]:
-        """Fill `planes`; the log-partition, joint marginals of tables with several variables, and `settled`."""
+    def _discrete(self, totals: dict[Plane, AbstractFamily], leaves: Leaves) -> DiscreteSolution:
+        """The solution of the categorical executors."""
         unary = {p: t.eta1 for p, t in totals.items() if p.family.core == "categorical"}  # type: ignore[attr-defined]
         tables, wanted = dict(self.tables), set()
         for g, group in enumerate(self.plan.groups):
@@ -250,41 +263,9 @@ class Core(Value):
                     wanted |= {g} if group.observed or not group.conjugate else set()
                     if group.key(j) in leaves:
                         tables[g] = leaves[group.key(j)].eta1.reshape(group.n, *edge.shape)  # type: ignore[attr-defined]
-        log_partition, settled = jnp.zeros((), self.plan.dtype), jnp.asarray(True)
-        parts: dict[Plane, list] = {}
-        table_parts: dict[int, list] = {}
-        for executor in self.plan.discrete:
-            solution = executor.solve(unary, tables, frozenset(wanted))
-            log_partition += solution.log_partition
-            settled &= True if solution.settled is None else solution.settled
-            for plane, found in solution.marginals.items():
-                parts.setdefault(plane, []).extend(found)
-            for g, found in solution.tables.items():
-                table_parts.setdefault(g, []).extend(found)
-        for plane, found in parts.items():
-            planes[plane] = Categorical(*_assemble(self.plan.planes[plane], [_joined(found)]))
-        merged = {g: _assemble(self.plan.groups[g].n, [_joined(found)])[0] for g, found in table_parts.items()}
-        return log_partition, {g: Categorical(x.reshape(x.shape[0], -1)) for g, x in merged.items()}, settled
+        found = [executor.solve(unary, tables, frozenset(wanted)) for executor in self.plan.discrete]
+        return DiscreteSolution.merged(found, self.plan.planes, [group.n for group in self.plan.groups])
 
 
 def _gaussian(width: int | None) -> Callable[..., Gaussian | MvGaussian]:
     return Gaussian.from_mean_variance if width is None else MvGaussian.from_mean_covariance
-
-
-def _joined(parts: list) -> tuple:
-    """Parts (positions, array) as one, so that they are put in place by one operation."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([where for where, _ in parts]), jnp.concatenate([x for _, x in parts])
-
-
-def _assemble(n: int, parts: list) -> list[Array]:
-    """Merge (positions, *arrays) of several executors into arrays of n rows; one whole part is passed through."""
-    (where, *arrays), *rest = parts
-    in_order = where is None or (len(where) == n and bool((where[1:] > where[:-1]).all()))
-    if not rest and in_order:
-        return arrays
-    out = [jnp.zeros((n, *x.shape[1:]), x.dtype) for x in arrays]
-    for positions, *values in parts:
-        out = [o.at[positions].set(v) for o, v in zip(out, values, strict=True)]
-    return out

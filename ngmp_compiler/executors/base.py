@@ -6,9 +6,11 @@ share one `build`.
 """
 
 import abc
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..value import Value
@@ -77,3 +79,28 @@ class AbstractExecutor(Value, abc.ABC):
 def members(parts: list[Any]) -> np.ndarray:
     """The nodes of several parts, sorted."""
     return np.sort(np.concatenate([part.nodes for part in parts]))
+
+
+def assemble(n: int, parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Merge (rows, *trees) of several executors into trees of n rows; one whole part is passed through.
+
+    Rows of None are all of them.
+    """
+    (where, *whole), *rest = parts
+    in_order = where is None or (len(where) == n and bool((where[1:] > where[:-1]).all()))
+    if not rest and in_order:
+        return tuple(whole)
+    leaves, structure = jax.tree.flatten(whole)
+    out = [jnp.zeros((n, *x.shape[1:]), x.dtype) for x in leaves]
+    for rows, *trees in parts:
+        out = [o.at[rows].set(x) for o, x in zip(out, jax.tree.leaves(trees), strict=True)]
+    return tuple(jax.tree.unflatten(structure, out))
+
+
+def together(found: Iterable[Mapping[Any, tuple[Any, ...]]], sizes: Mapping[Any, int]) -> dict[Any, tuple[Any, ...]]:
+    """What several executors know, (rows, *trees) by plane, functional or group, as one: all rows, in order."""
+    parts: dict[Any, list[tuple[Any, ...]]] = {}
+    for one in found:
+        for key, part in one.items():
+            parts.setdefault(key, []).append(part)
+    return {key: (None, *assemble(sizes[key], own)) for key, own in parts.items()}

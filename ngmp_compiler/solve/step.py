@@ -67,8 +67,10 @@ class Optax(AbstractStep):
         return f"optax ({name.split('.')[0]})"
 
 
-def as_step(given: Any) -> AbstractStep:
-    """What `solver=` was given, as a step; TypeError if it is none, saying what it lacks."""
+def as_step(given: Any) -> AbstractStep | None:
+    """What `solver=` was given, if anything, as a step; TypeError if it is none, saying what it lacks."""
+    if given is None:
+        return None
     missing = [name for name in ("init", "update") if not callable(getattr(given, name, None))]
     if missing or isinstance(given, type):
         lacks = f"it lacks {' and '.join(missing)}" if missing else "it is a class: give an instance"

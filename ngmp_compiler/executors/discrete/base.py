@@ -5,13 +5,16 @@ log-potential is `FORBIDDEN`: finite, so that no NaN arises, and far below any s
 """
 
 import abc
+import functools
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...graph.planes import Plane
-from ..base import AbstractExecutor
+from ..base import AbstractExecutor, assemble
 
 FORBIDDEN = -1e30
 
@@ -38,7 +41,31 @@ class DiscreteSolution(NamedTuple):
     log_partition: Float[Array, ""]
     marginals: dict[Plane, list[tuple[np.ndarray, Array]]]  # positions, (n, K)
     tables: dict[int, list[tuple[np.ndarray | None, Array]]]  # rows of the group, (n, *classes); of wanted groups
-    settled: Bool[Array, ""] | None = None  # whether an approximation has converged; None: exact
+    settled: Bool[Array, ""] | bool = True  # whether an approximation has converged
+
+    @classmethod
+    def merged(
+        cls, solutions: "list[DiscreteSolution]", planes: Mapping[Plane, int], rows: list[int]
+    ) -> "DiscreteSolution":
+        """The solution of all parts, of as many variables by plane and tables by group; these are all there."""
+        marginals = _joined([s.marginals for s in solutions], planes)
+        tables = _joined([s.tables for s in solutions], dict(enumerate(rows)))
+        settled = functools.reduce(jnp.logical_and, [s.settled for s in solutions], jnp.asarray(True))
+        return cls(sum(s.log_partition for s in solutions), marginals, tables, settled)  # type: ignore[arg-type]
+
+
+def _joined(found: list[dict[Any, list]], sizes: Mapping[Any, int]) -> dict[Any, list]:
+    """Parts (rows, array) by plane or group as one: first side by side, so that one operation puts them in place."""
+    parts: dict[Any, list] = {}
+    for one in found:
+        for key, own in one.items():
+            parts.setdefault(key, []).extend(own)
+    out = {}
+    for key, own in parts.items():
+        rows = own[0][0] if len(own) == 1 else np.concatenate([where for where, _ in own])
+        values = own[0][1] if len(own) == 1 else jnp.concatenate([x for _, x in own])
+        out[key] = [(None, *assemble(sizes[key], [(rows, values)]))]
+    return out
 
 
 Unary = dict[Plane, Array]

@@ -6,6 +6,7 @@ one). An executor solves a part of it that is connected to no other part.
 """
 
 import abc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from ...graph.edges import Functional
 from ...graph.planes import Plane
-from ..base import AbstractExecutor
+from ..base import AbstractExecutor, together
 
 
 class PieceLink(NamedTuple):
@@ -115,10 +116,28 @@ class Solution(NamedTuple):
     proper: Bool[Array, ""]
     marginals: Mapping[Plane, tuple[np.ndarray, Gaussian | MvGaussian]]
     functionals: dict[int, tuple[np.ndarray | None, Array, Array]]
-    neighbours: tuple[Plane, np.ndarray, Array] | None = None  # a chain's order (B, T) and Cov(x_k, x_{k+1}), (B, T-1)
+    neighbours: tuple[tuple[Plane, np.ndarray, Array], ...] = ()  # of chains: order (B, T), Cov(x_k, x_{k+1}) (B, T-1)
     jitter: Float[Array, ""] | float = 0.0  # the largest that a Cholesky factor needed, relative to the diagonal
     cavities: dict[int, tuple[np.ndarray | None, Gaussian]] = {}  # by functional, where an executor knows them
     means: Mapping[Plane, tuple[np.ndarray, Array]] = {}  # those of `marginals`, which would have to solve for them
+
+    @classmethod
+    def merged(cls, solutions: "list[Solution]", planes: Mapping[Plane, int], rows: list[int]) -> "Solution":
+        """The solution of all parts, of as many variables by plane and rows by functional; these are all there.
+
+        A cavity of which some rows are not known is left out.
+        """
+        volumes = [s.log_volume for s in solutions]
+        proper = functools.reduce(jnp.logical_and, [s.proper for s in solutions], jnp.asarray(True))
+        jitter = functools.reduce(jnp.maximum, [s.jitter for s in solutions], 0.0)
+        functionals, sizes = together((s.functionals for s in solutions), dict(enumerate(rows))), dict(enumerate(rows))
+        known = {f for s in solutions for f in s.cavities}
+        whole = {f for f in known if all((f in s.cavities) == (f in s.functionals) for s in solutions)}
+        cavities = together(({f: x for f, x in s.cavities.items() if f in whole} for s in solutions), sizes)
+        marginals, means = (together(found, planes) for found in ((s.marginals for s in solutions),
+                                                                  (s.means for s in solutions)))  # fmt: skip
+        neighbours = tuple(x for s in solutions for x in s.neighbours)
+        return cls(sum(volumes), proper, marginals, functionals, neighbours, jitter, cavities, means)  # type: ignore[arg-type]
 
 
 class Roles(NamedTuple):

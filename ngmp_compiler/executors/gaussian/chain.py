@@ -14,26 +14,10 @@ from ngmp_kernels.numerics.lanes import one_by_one
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
-from ...value import Value
 from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
 from .part import GaussianPart, only
-from .rows import Rows
+from .ties import Tie, each, matrix, row_moments
 from .vectors import Term, add_vectors, wide_moments
-
-
-class _Link(Value):
-    """A piece that ties neighbours: which end of each link is the later variable, and where the link goes."""
-
-    def __init__(self, piece: Piece, local: np.ndarray, shape: tuple[int, int]):
-        ends = np.stack([local[k.positions] for k in piece.links])  # (2, n), numbers b * T + t
-        self.piece = piece
-        later = ends.argmax(0)
-        # All rows of a functional must run the same way; the scheduler splits those that do not.
-        self.later = int(later[0])
-        start = ends.min(0)
-        self.index = index_map(start // shape[1] * (shape[1] - 1) + start % shape[1], shape[0] * (shape[1] - 1))
-        size = shape[0] * shape[1]
-        self.ends = (index_map(ends[1 - self.later], size), index_map(ends[self.later], size))
 
 
 class Chain(GaussianExecutor):
@@ -77,12 +61,12 @@ class Chain(GaussianExecutor):
         local = np.full(size, -1)
         local[order.reshape(-1)] = np.arange(order.size)
         self.unary: list[tuple[Piece, IndexMap]] = []
-        self.links: list[_Link] = []
+        self.links: list[Tie] = []
         for piece in pieces:
             if len(piece.links) == 1:
                 self.unary.append((piece, index_map(local[piece.links[0].positions], order.size)))
             else:
-                self.links.append(_Link(piece, local, order.shape))
+                self.links.append(Tie(piece, local, order.shape))
         chains, length = order.shape
         self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
         self.work = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
@@ -92,7 +76,7 @@ class Chain(GaussianExecutor):
         at = self.order.reshape(-1)
         return Solution(
             log_volume, jnp.all(result.proper), {self.plane: (at, self._family(mean, spread))}, functionals,
-            (self.plane, self.order, cross), means={self.plane: (at, mean)},
+            ((self.plane, self.order, cross),), means={self.plane: (at, mean)},
         )  # fmt: skip
 
     def _family(self, mean: Array, spread: Array) -> Gaussian | MvGaussian:
@@ -154,7 +138,7 @@ class ScalarChain(Chain):
             a, b = self._coefficients(tie, lam.dtype)
             link, later, earlier = link + tie.index.add(lam), later + tie.index.add(a), earlier + tie.index.add(-b)
         shape = (self.order.shape[0], self.order.shape[1] - 1)
-        return _each(chain_links, tuple(x.reshape(shape) for x in (link, later, earlier)))
+        return each(chain_links, tuple(x.reshape(shape) for x in (link, later, earlier)))
 
     def _alike(self, leaves: list[Any]) -> bool:
         first, *others = self.links
@@ -162,7 +146,7 @@ class ScalarChain(Chain):
         rows = leaves[first.piece.functional].eta2.shape[0]
         return not others and first.index.kind == "all" and one is None and jnp.size(scale(earlier)) == rows == 1
 
-    def _coefficients(self, tie: _Link, dtype: Any) -> list[Array]:
+    def _coefficients(self, tie: Tie, dtype: Any) -> list[Array]:
         """Of the later and of the earlier variable."""
         given = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
         return [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
@@ -194,7 +178,7 @@ class ScalarChain(Chain):
         unary, linear = self._potentials(leaves)
         links = self._links(leaves) if prepared is None else prepared
         solve = _solve_alone if self.alone else _solve
-        result = _each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
+        result = each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
         mean, variance, covariance = (x.reshape(-1) for x in (result.mean, result.variance, result.covariance))
         functionals = {}
         for piece, index in self.unary:
@@ -254,12 +238,12 @@ class VectorChain(Chain):
         known, still, links = prepared
         unary, linear = self._add(known, leaves, set(range(len(leaves))) - still)
         links = self._links(leaves) if links is None else links
-        result = _each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
+        result = each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
         functionals = {}
         for piece, index in self.unary:
             if piece.functional in requested:
-                moments = _row_moments if piece.width is None else wide_moments
+                moments = row_moments if piece.width is None else wide_moments
                 m, v = moments(Term(piece, 0, index), mean, covariance)
                 functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
         for tie in self.links:
@@ -274,10 +258,10 @@ class VectorChain(Chain):
                 functionals[tie.piece.functional] = (tie.piece.rows, m + offset(tie.piece, leaves), v)
         return self._solution(result, mean, covariance, result.cross, functionals)
 
-    def _matrices(self, tie: _Link, dtype: Any) -> tuple[Array, Array]:
+    def _matrices(self, tie: Tie, dtype: Any) -> tuple[Array, Array]:
         """Coefficients of the earlier and of the later variable, (n|1, m, D)."""
         d = self.plane.event_shape[0]
-        earlier, later = (_matrix(tie.piece, j, d, dtype) for j in (1 - tie.later, tie.later))
+        earlier, later = (matrix(tie.piece, j, d, dtype) for j in (1 - tie.later, tie.later))
         return earlier, later
 
     def _links(self, leaves: list[Any]) -> list[Array]:
@@ -298,32 +282,3 @@ class VectorChain(Chain):
             stacked: Any = sum(t[0].index.add(fill(t[j], t[0].piece.n)) for t in ties)
             out.append(stacked.reshape(chains, length - 1, *stacked.shape[1:]))
         return out
-
-
-def _row_moments(term: Term, mean, covariance):
-    """Mean and variance of `phi . x` for rows that see the vectors in any order."""
-    rows = Rows(term.index.positions, term.index.size)
-    means, variances = [], []
-    for block, phi in zip(rows.blocks, rows.take(term.features()), strict=True):
-        means.append(jnp.einsum("bnd,bd->bn", phi, rows.vectors(mean, block)))
-        variances.append(jnp.sum(jnp.einsum("bnd,bde->bne", phi, rows.vectors(covariance, block)) * phi, -1))
-    return rows.put(means), rows.put(variances)
-
-
-def _matrix(piece: Piece, link: int, d: int, dtype):
-    """The coefficient of a link as matrices (n|1, m, D)."""
-    _, _, op, c = piece.links[link]
-    if op == "dot":
-        return c[:, None, :]
-    if op == "matmul":
-        return jnp.asarray(c)
-    eye = jnp.eye(d, dtype=dtype)[None]
-    return eye if c is None else jnp.asarray(c)[:, None, None] * eye
-
-
-def _each(function, arguments):
-    """Run one chain plainly and several under vmap: a scan over scalars is much faster than one over vectors."""
-    if arguments[0].shape[0] == 1:
-        result = function(*jax.tree.map(lambda x: x[0], arguments))
-        return jax.tree.map(lambda x: x[None], result)
-    return jax.vmap(function)(*arguments)
