@@ -1,7 +1,7 @@
 """What a run returns: marginals by name, the free energy, and whether to trust them."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
@@ -166,7 +166,7 @@ def not_converged(name: str, post: Posterior) -> str:
     return f"'{name}' has not converged (residual {residual:.1e} after {sweeps} sweeps): {post.reason}. Try {tries}"
 
 
-def runs(names: dict[str, Any], chains: list) -> dict[str, Array]:
+def runs(names: dict[str, Any], chains: Iterable[tuple]) -> dict[str, Array]:
     """Covariances of neighbours for every name whose variables follow each other along one chain."""
     out = {}
     for plane, order, cross in chains:
