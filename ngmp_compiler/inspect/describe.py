@@ -33,9 +33,12 @@ class Description(Value):
     def __repr__(self) -> str:
         return self.describe()
 
-    def draw(self, path: str | Path | None = None) -> str:
-        """The SVG of the factor graph with its plates and of its surrogate, written to `path` if one is given."""
-        text = draw(self.plan, self.name)
+    def draw(self, path: str | Path | None = None, style: str = "bipartite") -> str:
+        """The SVG of the factor graph with its plates and of its surrogate, written to `path` if one is given.
+
+        `style` is "bipartite", or "forney": variables are the edges between factors.
+        """
+        text = draw(self.plan, self.name, style)
         if path is not None:
             Path(path).write_text(text)
         return text

@@ -1,39 +1,38 @@
-"""What a drawing of a plan shows and where: items, plates, layers and the curves between them.
+"""What a drawing of a plan shows: its variables, factors, data and leaves, and what touches what.
 
-Only static facts are read (names, classes, positions, shapes): the arrays inside a lowered plan are leaked tracers. A
-site and what is tied to it one to one form a *block*, framed as a plate when it is repeated; blocks, and the items
-inside each block, are stacked in layers with parents on top. Numbers are given the same room whatever they are, so
-the drawing of a model does not depend on how many data there are.
+Only static facts are read (names, classes, positions, shapes), never an array. Variables of many names that are
+stored together (`neuron*/w`) are one item, as in the plan. Numbers are given the same room whatever they are, so the
+drawing of a model does not depend on how many data there are.
 """
 
 import re
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..declare.variables import Variable
-from ..executors import DiscreteIndependent, TablePiece
-from ..graph.edges import Functional, TableEdge
+from ..executors import DiscreteIndependent, Sums, TablePiece
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
+from .layout import BOW, LEADING, Box, Id, Point, text_width
 
-GAP, PAD, BOW, LEADING, MARGIN, HEAD = 42.0, 20.0, 34.0, 15.0, 28.0, 90.0
-
-Id = tuple[str, Any]  # ("variable", name), ("factor", group), ("data", group), ("leaf", (group, interface))
-Point = tuple[float, float]
-Box = tuple[float, float, float, float]  # left, top, right, bottom
+BARE = 0.01  # half the size of a variable that is but a line
+TIMES, ARROW, MINUS = "\N{MULTIPLICATION SIGN}", "\N{RIGHTWARDS ARROW}", "\N{MINUS SIGN}"
 
 
 class Item(NamedTuple):
-    """A node: how often it occurs, half the size of its shape, the words beside it, and its room about the centre."""
+    """A node: its shape, half the size of its symbol, the words beside it, and its room about the centre."""
 
-    n: int
+    shape: tuple[int, ...]
     half: Point
     lines: tuple[str, ...]
     words: float  # their width
     room: Box  # left, up, right, down: all positive
+
+    @property
+    def n(self) -> int:
+        return int(np.prod(self.shape))
 
 
 class Touch(NamedTuple):
@@ -46,48 +45,73 @@ class Touch(NamedTuple):
     out: bool
     step: str  # "k-1 -> k" if the group touches the same name elsewhere too: through interface `base`
     base: int
-
-    @property
-    def chain(self) -> bool:
-        return self.step.startswith("k")
+    chain: bool  # the step is the same for all
+    owner: np.ndarray  # (n,) which entry of the name each factor touches, -1 where none
+    tied: bool  # there are as many factors as entries, and they touch one to one, perhaps some steps back
 
     @property
     def loop(self) -> str:
         return f"{self.label}: {self.step}" if self.step and self.base != self.j else self.step
 
 
-class _Curve(NamedTuple):
-    points: np.ndarray  # (4, 2): a cubic
-    label: str
-    arrow: bool
-
-    @property
-    def samples(self) -> np.ndarray:
-        t = np.linspace(0.0, 1.0, 41)[:, None]
-        a, b, c, d = self.points
-        return (1 - t) ** 3 * a + 3 * (1 - t) ** 2 * t * b + 3 * (1 - t) * t**2 * c + t**3 * d
-
-
-# -- what there is to draw --------------------------------------------------------------------------------------------
+# -- the plan: all that is read of edges, families and executors ------------------------------------------------------
 
 
 def _ends(group: FactorGroup, j: int) -> list[tuple[Plane, np.ndarray, str]]:
     """The variables under one interface: plane, positions (n,) and a label."""
-    edge, label = group.edges[j], group.factor.interfaces[j]
-    if edge is None:
-        return []
-    if isinstance(edge, Functional):
-        return [(k.plane, k.index.positions, label if k.op == "scale" else f"{label} ({k.op})") for k in edge.links]
-    if isinstance(edge, TableEdge):
-        parts = zip(edge.sides, label.strip("()").split(", "), strict=True)
-        return [(e.plane, e.index.positions, part) for e, part in parts]
-    return [(edge.plane, edge.index.positions, label)]
+    edge = group.edges[j]
+    ends = () if edge is None else edge.ends()
+    labels = group.factor.interfaces[j].strip("()").split(", ")  # a table names each of its ends
+    labels = labels if len(labels) == len(ends) else labels * len(ends)
+    ops = ["" if end.op == "scale" else f" ({end.op})" for end in ends]
+    return [(e.plane, e.index.positions, f"{label}{op}") for e, label, op in zip(ends, labels, ops, strict=True)]
 
 
-def _inside(positions: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Which positions of a plane belong to the name that holds `at`, a consecutive run."""
-    start = at.flat[0] if at.size else 0
-    return (positions >= start) & (positions < start + at.size)
+def leaf_symbol(group: FactorGroup, leaf: tuple[int, ...]) -> str:
+    return f"{group.factor.families[leaf[0]].symbol}*"
+
+
+def projected(group: FactorGroup) -> bool:
+    return not group.conjugate and any(edge is not None for edge in group.edges)
+
+
+def _solved(executor: Any) -> list[tuple[Plane, np.ndarray]]:
+    """The variables of an executor: planes and positions."""
+    if isinstance(executor, Sums):
+        return list(executor.members.items())
+    if isinstance(executor, DiscreteIndependent):
+        return [(executor.plane, executor.positions)]
+    sides = [p.sides if isinstance(p, TablePiece) else [k[:2] for k in p.links] for p in executor.pieces]
+    return [part for piece in sides for part in piece]
+
+
+def find_components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
+    """Executor, the names it solves and why, executors of one kind over the same names taken together."""
+    rows: dict[tuple, list[tuple[str, str]]] = {}
+    for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
+        parts, all_names = _solved(executor), plan.collections.items()
+        names = tuple(n for n, c in all_names if any(c.plane == p and _entry(x, c.positions)[1] for p, x in parts))
+        cost = f"{executor.work} a sweep".replace(" x ", f" {TIMES} ")
+        rows.setdefault((executor.name, names), []).append((executor.why, cost.replace(" ", "\N{NO-BREAK SPACE}")))
+    for plane in plan.planes:
+        if plane.family.core == "product":
+            names = tuple(n for n, c in plan.collections.items() if c.plane == plane)
+            rows.setdefault(("product", names), []).append(("coupled to nothing, messages are added", ""))
+    return [
+        (kind, list(names), [why + (f" ({len(found)} such parts)" if len(found) > 1 else ""), cost])
+        for (kind, names), found in rows.items()
+        for why, cost in found[:1]
+    ]
+
+
+# -- what touches what ------------------------------------------------------------------------------------------------
+
+
+def _entry(positions: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Which entry of the name that holds the run `at` each position is, -1 where it is none; and if any is one."""
+    entry = positions - (at.flat[0] if at.size else 0)
+    inside = (entry >= 0) & (entry < at.size)
+    return np.where(inside, entry, -1), bool(inside.any())
 
 
 def find_touches(plan: Plan, g: int) -> list[Touch]:
@@ -98,19 +122,28 @@ def find_touches(plan: Plan, g: int) -> list[Touch]:
     for j in range(len(group.edges)):
         for plane, positions, label in _ends(group, j):
             mine = isinstance(out, Variable) and out.plane == plane and bool((positions == out.index).all())
-            for name, (held, at) in plan.names.items():
-                if held == plane and (inside := _inside(positions, at)).any():
-                    found.append((j, label, name, mine, np.where(inside, positions, -1)))
+            for name, c in plan.collections.items():
+                if c.plane == plane and (entry := _entry(positions, c.positions))[1]:
+                    found.append((j, label, name, mine, entry[0]))
     found.sort(key=lambda f: not f[3])  # what is declared comes first, and others are seen from there
     touches = []
-    for j, label, name, mine, positions in found:
+    for j, label, name, mine, owner in found:
         base = next(f for f in found if f[2] == name)
-        at = plan.names[name][1]
-        step = _step(base[4], positions, at.shape)
-        where = _end((positions >= 0).nonzero()[0], group.shape) or _end(np.unique(positions) - at.flat[0], at.shape)
-        label += f", {where}" if where and not step else ""
-        touches.append(Touch(g, j, label, name, mine, step, base[0]))
+        shape = plan.collections[name].positions.shape
+        step, chain = _step(base[4], owner, shape)
+        every, there = np.arange(group.n), owner >= 0
+        back, late = _step(every, owner, shape) if group.n == np.prod(shape) else ("", False)
+        tied = group.n == np.prod(shape) and (late or np.array_equal(owner[there], every[there]))
+        if [f[2] for f in found].count(name) == 1:
+            where = _end(there.nonzero()[0], group.shape) or _end(np.unique(owner), shape)
+            label += f": {before(back)}" if late else f", {where}" if where else ""
+        touches.append(Touch(g, j, label, name, mine, step, base[0], chain, owner, tied))
     return touches
+
+
+def before(step: str) -> str:
+    """The "k-1" of "k-1 -> k"."""
+    return step.split(f" {ARROW}")[0]
 
 
 def _end(index: np.ndarray, shape: tuple[int, ...]) -> str:
@@ -120,53 +153,21 @@ def _end(index: np.ndarray, shape: tuple[int, ...]) -> str:
     return "first" if index[-1] < len(index) else "last" if index[0] == len(index) * (shape[0] - 1) else ""
 
 
-def _step(base: np.ndarray, positions: np.ndarray, shape: tuple[int, ...]) -> str:
-    """How far `positions` lag behind `base` along the leading axis, where both exist (-1 marks where not)."""
-    both = (base >= 0) & (positions >= 0)
-    lag = np.unique(base[both] - positions[both])
-    if lag.tolist() in ([], [0]):
-        return ""
-    by, rest = divmod(int(lag[0]), int(np.prod(shape[1:])))
-    return f"k{-by:+d} \N{RIGHTWARDS ARROW} k".replace("-", "\N{MINUS SIGN}") if len(lag) == 1 and not rest else "i, j"
+def _step(base: np.ndarray, owner: np.ndarray, shape: tuple[int, ...]) -> tuple[str, bool]:
+    """How far `owner` lags behind `base` where both exist, along every axis; and whether that is the same for all."""
+    both = (base >= 0) & (owner >= 0)
+    a, b = base[both], owner[both]
+    if (a == b).all() or not np.intersect1d(a, owner).size:
+        return "", False  # the same, or others altogether: rows of a table, terms of a sum
+    lag = np.unique(np.stack(np.unravel_index(a, shape)) - np.stack(np.unravel_index(b, shape)), axis=1)
+    if lag.shape[1] > 1:
+        return "i, j", False
+    axes = "k" if len(shape) == 1 else "ijklmnopqrstuvwxyz"[: len(shape)]
+    late = [k + (f"{-d:+d}".replace("-", MINUS) if d else "") for k, d in zip(axes, lag[:, 0].tolist(), strict=True)]
+    return f"{', '.join(late)} {ARROW} {', '.join(axes)}", True
 
 
-def projected_interfaces(group: FactorGroup) -> list[int]:
-    """The projected interfaces of a group."""
-    return [] if group.conjugate else [j for j, edge in enumerate(group.edges) if edge is not None]
-
-
-def find_components(plan: Plan) -> list[tuple[str, list[str], list[str]]]:
-    """Executor, the names it solves and why, executors of one kind over the same names taken together."""
-    rows: dict[tuple, list[tuple[str, str]]] = {}
-    for executor in (*plan.gaussian, *plan.discrete):
-        if isinstance(executor, DiscreteIndependent):
-            parts = [(executor.plane, executor.positions)]
-        else:
-            parts = [
-                part
-                for piece in executor.pieces
-                for part in (piece.sides if isinstance(piece, TablePiece) else [k[:2] for k in piece.links])
-            ]
-        names = tuple(n for n, (p, at) in plan.names.items() if any(p == q and _inside(x, at).any() for q, x in parts))
-        cost = f"{executor.work} a sweep".replace(" x ", " \N{MULTIPLICATION SIGN} ")
-        rows.setdefault((executor.name, names), []).append((executor.why, cost.replace(" ", "\N{NO-BREAK SPACE}")))
-    for plane in plan.planes:
-        if plane.family.core == "product":
-            names = tuple(n for n, (p, _) in plan.names.items() if p == plane)
-            rows.setdefault(("product", names), []).append(("coupled to nothing, messages are added", ""))
-    return [
-        (kind, list(names), [why + (f" ({len(found)} such parts)" if len(found) > 1 else ""), cost])
-        for (kind, names), ((why, cost), *_) in rows.items()
-        for found in [rows[kind, names]]
-    ]
-
-
-# -- room -------------------------------------------------------------------------------------------------------------
-
-
-def text_width(text: str, size: float = 12.0) -> float:
-    narrow, wide = "fijlrt.,:;|!'()[]/ -", "mwMW@%&<>=+~#"
-    return size * sum(0.38 if c in narrow else 0.98 if c in wide else 0.75 if c.isupper() else 0.64 for c in text)
+# -- items ------------------------------------------------------------------------------------------------------------
 
 
 def steady(text: str) -> str:
@@ -174,233 +175,78 @@ def steady(text: str) -> str:
     return re.sub(r"\d+", "00000", text)
 
 
-def _item(n: int, half: Point, lines: list[str], left: float = 0.0, right: float = 0.0) -> Item:
+def _item(shape: tuple[int, ...], half: Point, lines: list[str], left: float = 0.0, right: float = 0.0) -> Item:
     words = max(text_width(steady(line)) for line in lines)
     tall = max(half[1], LEADING / 2 * len(lines))
-    return Item(n, half, tuple(lines), words, (max(half[0], left), tall, max(half[0] + 8 + words, right), tall))
+    return Item(shape, half, tuple(lines), words, (max(half[0], left), tall, max(half[0] + 8 + words, right), tall))
 
 
-def leaf_symbol(group: FactorGroup, j: int) -> str:
-    return f"{group.factor.families[j].symbol}*"
+def find_leaves(group: FactorGroup, touches: list[Touch]) -> list[tuple[int, ...]]:
+    """The projected interfaces of a group; those of several rows of a table (p0, p1, ...) are one leaf."""
+    if not projected(group):
+        return []
+    alike: dict[Any, list[int]] = {}
+    for t in touches:
+        js = alike.setdefault((t.name, re.sub(r"\d+$", "", t.label)) if not t.step else t.j, [])
+        js += [] if any(t.j in other for other in alike.values()) else [t.j]
+    return [tuple(js) for js in alike.values() if js]
 
 
-def leaf_item(group: FactorGroup, j: int) -> Item:
-    return _item(group.n, (max(15.0, text_width(leaf_symbol(group, j)) / 2 + 7), 14.0), [group.key(j)])
+def leaf_name(group: FactorGroup, leaf: tuple[int, ...]) -> str:
+    return star([group.key(j) for j in leaf])
 
 
-def leaf_row(group: FactorGroup) -> tuple[float, float, float]:
+def star(names: list[str]) -> str:
+    """One name for several: with a star for a number at the end in which alone they differ, or a list."""
+    starred = {re.sub(r"\d+$", "*", name) for name in names}
+    return starred.pop() if len(starred) == 1 < len(names) else ", ".join(dict.fromkeys(names))
+
+
+def leaf_item(group: FactorGroup, leaf: tuple[int, ...]) -> Item:
+    half = (max(15.0, text_width(leaf_symbol(group, leaf)) / 2 + 7), 14.0)
+    return _item(group.shape, half, [leaf_name(group, leaf)])
+
+
+def leaf_row(group: FactorGroup, touches: list[Touch]) -> tuple[float, float, float]:
     """Room of the row of leaves that replaces a factor: distance of neighbours, left and right of the centre."""
-    rooms = [leaf_item(group, j).room for j in projected_interfaces(group)] or [(0.0, 0.0, 0.0, 0.0)]
+    rooms = [leaf_item(group, leaf).room for leaf in find_leaves(group, touches)] or [(0.0, 0.0, 0.0, 0.0)]
     left, right = max(r[0] for r in rooms), max(r[2] for r in rooms)
     pitch = left + 20.0 + right
     return pitch, left + pitch * (len(rooms) - 1) / 2, right + pitch * (len(rooms) - 1) / 2
 
 
-def make_items(plan: Plan, touches: list[Touch]) -> dict[Id, Item]:
+def _data_shape(group: FactorGroup) -> tuple[int, ...]:
+    """The shape of the outcomes, of which a site that a selector picks has one factor for every class."""
+    classes = group.given.distribution.classes
+    return group.shape if classes == 1 else tuple(n for n in (group.shape[0] // classes,) if n > 1) + group.shape[1:]
+
+
+def make_items(plan: Plan, touches: list[Touch], forney: bool) -> dict[Id, Item]:
+    """All items of the declared graph.
+
+    Short names of variables go inside their circles. In Forney's style there are none: a variable of at most two
+    factors is but a line, any other a node of equality.
+    """
     items: dict[Id, Item] = {}
-    loops = {t.name: 24.0 + BOW + text_width(t.loop, 11.0) for t in touches if t.step}
-    own = {t.g: plan.names[t.name][1].size for t in touches if t.chain}
+    loops = {k: 24.0 + BOW + text_width(t.loop, 11.0) for t in touches if t.step for k in (t.name, t.g)}
+    whole = {t.g: plan.collections[t.name].positions.size for t in touches if t.chain}
     for g, group in enumerate(plan.groups):
-        site, kernel = group.name, type(group.factor).__name__
-        fewer = group.n != own.get(g, group.n)  # a chain stands in the plate of its variables
-        words = [site, kernel + (f" \N{MULTIPLICATION SIGN} {group.n}" if fewer else "")]
-        items["factor", g] = _item(group.n, (11.0, 11.0), words, *leaf_row(group)[1:])
+        fewer = group.n != whole.get(g, group.n)  # a chain stands in the plate of its variables
+        words = [group.name, group.given.distribution.label + (f" {TIMES} {group.n}" if fewer else "")]
+        _, left, right = leaf_row(group, [t for t in touches if t.g == g])
+        items["factor", g] = _item(group.shape, (11.0, 11.0), words, left + loops.get(g, 0.0), right)
         if group.observed:
             masked = ", masked" if group.mask is not None else ""
-            items["data", g] = _item(group.n, (6.0, 6.0), [f"data {group.shape}{masked}"])
-    for name, (plane, at) in plan.names.items():
-        beside = [str(plane), f"shape {at.shape}"]
-        lines = beside if text_width(name, 14.0) <= 42.0 else [name, *beside]
-        items["variable", name] = _item(at.size, (24.0, 24.0), lines, loops.get(name, 0.0))
+            items["data", g] = _item(group.shape, (6.0, 6.0), [f"data {_data_shape(group)}{masked}"])
+    for name, c in plan.collections.items():
+        beside = [str(c.plane), f"shape {c.positions.shape}"]
+        lines = beside if not forney and text_width(name, 14.0) <= 42.0 else [name, *beside]
+        radius = 24.0 if not forney else 9.0 if name in loops or _degree(name, c.positions.size, touches) > 2 else BARE
+        items["variable", name] = _item(c.positions.shape, (radius, radius), lines, loops.get(name, 0.0))
     return items
 
 
-# -- layout -----------------------------------------------------------------------------------------------------------
-
-
-class _Tie(NamedTuple):
-    """`below` hangs under `above`, best with its centre `dx` to the right; `y` is how deep inside `below` it hooks."""
-
-    above: Any
-    below: Any
-    dx: float
-    y: float
-
-
-def _depths(nodes: list[Any], ties: list[_Tie]) -> dict[Any, int] | None:
-    """Layers, parents above; a root stands just above the first that needs it. None if there is a cycle."""
-    parents = {k: {t.above for t in ties if t.below == k} for k in nodes}
-    depth: dict[Any, int] = {}
-    while len(depth) < len(nodes):
-        ready = [k for k in nodes if k not in depth and parents[k] <= depth.keys()]
-        if not ready:
-            return None
-        depth.update({k: 1 + max((depth[p] for p in parents[k]), default=-1) for k in ready})
-    for k in nodes:
-        below = [depth[t.below] for t in ties if t.above == k]
-        if below and not parents[k]:
-            depth[k] = min(below) - 1
-    return depth
-
-
-def _settle(wish: list[float], weight: list[int], gaps: list[float]) -> list[float]:
-    """min sum weight (x - wish)^2 with x[i+1] - x[i] >= gaps[i]: isotonic regression, by pooling violators."""
-    least = np.concatenate([[0.0], np.cumsum(gaps)])
-    pools: list[list[float]] = []  # mean, weight, number
-    for u, w in zip(np.asarray(wish) - least, weight, strict=True):
-        pools.append([float(u), w, 1])
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, v, m), (b, w, n) = pools[-2:]
-            pools[-2:] = [[(v * a + w * b) / (v + w), v + w, m + n]]
-    return [u + at for u, at in zip([u for u, _, n in pools for _ in range(int(n))], least.tolist(), strict=True)]
-
-
-def _place(nodes: list[Any], ties: list[_Tie], room: dict[Any, Box]) -> dict[Any, Point]:
-    """Layered layout: centres (x, y), everyone as near to straight under their parents as room allows."""
-    depth = _depths(nodes, ties)
-    assert depth is not None
-    rows = [[k for k in nodes if depth[k] == level] for level in range(max(depth.values()) + 1)]
-    wants: dict[Any, list[tuple[Any, float]]] = {k: [] for k in nodes}
-    for t in ties:
-        wants[t.below].append((t.above, t.dx))
-        wants[t.above].append((t.below, -t.dx))
-    # Of the roots, those needed deepest inside another node stand leftmost: their edges pass where no words are.
-    deep = {k: min([(-t.y, -t.dx) for t in ties if t.above == k], default=(0.0, 0.0)) for k in nodes}
-    x: dict[Any, float] = {}
-
-    def settle(row: list[Any]) -> None:
-        near = {k: [x[p] + dx for p, dx in wants[k] if p in x] or [x.get(k, 0.0)] for k in row}
-        wish = {k: float(np.mean(v)) for k, v in near.items()}
-        if not x.keys() >= set(row):  # the first time, also find the order
-            row.sort(key=lambda k: (wish[k] if any(p in x for p, _ in wants[k]) else np.inf, deep[k]))
-        gaps = [room[a][2] + 28.0 + room[b][0] for a, b in zip(row, row[1:], strict=False)]
-        x.update(zip(row, _settle([wish[k] for k in row], [len(near[k]) for k in row], gaps), strict=True))
-
-    for _ in range(60):
-        before = dict(x)
-        for row in rows:
-            settle(row)
-        if before and max(abs(x[k] - before[k]) for k in nodes) < 0.05:
-            break
-    at, y = {}, 0.0
-    for row in rows:
-        y += max(room[k][1] for k in row)
-        at.update({k: (x[k], y) for k in row})
-        y += max(room[k][3] for k in row) + GAP
-    return at
-
-
-def bounding_box(keys: Iterable[Any], at: dict[Any, Point], room: dict[Any, Box]) -> Box:
-    boxes = np.asarray([(x - r[0], y - r[1], x + r[2], y + r[3]) for x, y, r in ((*at[k], room[k]) for k in keys)])
-    boxes = boxes if len(boxes) else np.zeros((1, 4))  # a model that declares nothing
-    return (*boxes[:, :2].min(0).tolist(), *boxes[:, 2:].max(0).tolist())
-
-
-def _hierarchy(items: dict[Id, Item], touches: list[Touch], plates: bool) -> tuple[dict, dict]:
-    """The stack of every item (a factor over what it declares or observes), and the block of every item.
-
-    With `plates`, repeated neighbours of equal number share a block.
-    """
-    stack, block = {k: k for k in items}, {k: k for k in items}
-    chains = {(t.g, t.name) for t in touches if t.chain}
-
-    def join(group: dict[Id, Id], a: Id, b: Id) -> None:
-        old, new = group[a], group[b]
-        group.update({k: new for k, v in group.items() if v == old})
-
-    for kind, g in items:
-        if kind == "data":
-            join(stack, ("data", g), ("factor", g))
-            join(block, ("data", g), ("factor", g))
-    for t in touches:
-        a, b = ("factor", t.g), ("variable", t.name)
-        if (t.g, t.name) in chains or (items[a].n == items[b].n and (t.out or (plates and items[a].n > 1))):
-            join(block, a, b)
-            if t.out and stack[b] == b:
-                join(stack, a, b)
-    return stack, block
-
-
-def lay_out(plan: Plan, items: dict[Id, Item], touches: list[Touch]) -> tuple[dict[Id, Point], dict[Id, Id]]:
-    """Centres of all items, and their blocks: stacks, blocks and the whole are placed by one rule, inside out."""
-    age = {name: i for i, name in enumerate(plan.names)}
-    pairs = [(("factor", k[1]), k) for k in items if k[0] == "data"]
-    for t in touches:
-        factor, variable = ("factor", t.g), ("variable", t.name)
-        if t.out:
-            pairs.append((factor, variable))
-        elif age[t.name] < age.get(plan.groups[t.g].given.name, len(age)):  # others run backwards in time
-            pairs.append((variable, factor))
-    for plates in (True, False):
-        stack, block = _hierarchy(items, touches, plates)
-        ties = [_Tie(block[a], block[b], 0.0, 0.0) for a, b in pairs if block[a] != block[b]]
-        if _depths(list(dict.fromkeys(block.values())), ties) is not None:
-            break
-    at = {k: (0.0, 0.0) for k in items}
-    inner, room = {k: k for k in items}, {k: item.room for k, item in items.items()}
-    for outer in (stack, block, dict.fromkeys(items, ("all", None))):
-        wider: dict[Id, Box] = {}
-        for head in dict.fromkeys(outer.values()):
-            keys = [k for k in items if outer[k] == head]
-            nodes = list(dict.fromkeys(inner[k] for k in keys))
-            ties = [
-                _Tie(inner[a], inner[b], at[a][0] - at[b][0], at[b][1])
-                for a, b in pairs
-                if outer[a] == outer[b] == head and inner[a] != inner[b]
-            ]
-            place = _place(nodes, ties, room)
-            left, top, right, bottom = bounding_box(nodes, place, room)
-            x = place[nodes[0]][0]
-            pad = PAD if outer is block and items[head].n > 1 else 0.0
-            wider[head] = (x - left + pad, pad, right - x + pad, bottom - top + 1.7 * pad)
-            at.update({k: (at[k][0] + place[inner[k]][0] - x, at[k][1] + place[inner[k]][1] - top) for k in keys})
-        inner, room = outer, wider
-    return at, block
-
-
-# -- edges ------------------------------------------------------------------------------------------------------------
-
-
-def _hits(points: np.ndarray, boxes: list[Box]) -> int:
-    if not boxes:
-        return 0
-    left, top, right, bottom = np.asarray(boxes).T[:, :, None]
-    x, y = points.T
-    return int(((left < x) & (x < right) & (top < y) & (y < bottom)).sum())
-
-
-def route(a: Box, b: Box, label: str, loop: bool, boxes: list[Box]) -> _Curve:
-    """A curve from one node to another (each x, y, half width, half height) that crosses as few boxes as it can."""
-    (x0, y0, w0, h0), (x1, y1, w1, h1) = (a, b) if loop or a[1] < b[1] else (b, a)
-    d = np.asarray([x1 - x0, y1 - y0])
-    start = (x0, y0) + d / np.hypot(d[0] / w0, d[1] / h0)
-    line = np.asarray([x1, y1]) - d / np.hypot(d[0] / w1, d[1] / h1) - start
-    lane = min(x0 - w0, x1 - w1) - BOW
-    bow = [(x0 - w0, y0), (lane, y0), (lane, y1), (x1 - w1, y1)]
-    if loop or y0 == y1:
-        return _Curve(np.asarray(bow), label, loop)
-    top, bottom = y0 + h0, y1 - h1
-    tries: list[Any] = [[start, start + line / 3, start + 2 * line / 3, start + line]]
-    tries += [[(x0, top), (x0, top + u * (bottom - top)), (x1, bottom - v * (bottom - top)), (x1, bottom)]
-              for u, v in ((0.5, 0.5), (0.9, 0.2), (0.2, 0.9))]  # fmt: skip
-    side = x1 - w1 if x0 < x1 else x1 + w1
-    tries += [[(x0, top), (x0, top + 0.7 * (y1 - top)), (x0 + 0.3 * (side - x0), y1), (side, y1)], bow]
-    curves = [_Curve(np.asarray(points), label, False) for points in tries]
-    free = (c for c in curves if not _hits(c.samples, boxes))
-    return next(free, None) or min(curves, key=lambda c: _hits(c.samples, boxes))
-
-
-def label_box(curve: _Curve, lines: np.ndarray, boxes: list[Box]) -> Box:
-    """A free place beside the curve for its label."""
-    half, points, best = text_width(curve.label, 11.0) / 2, curve.samples, []
-    for i in (20, 16, 24, 12, 28, 9, 31):
-        for side in (-1, 1):
-            (x, y), (dx, dy) = points[i], points[i + 1] - points[i - 1]
-            x += side * (half + 5.0 + 8.0 * min(abs(dx / dy) if dy else 2.0, 2.0))  # further from a flat line
-            box = (x - half, y - 8.0, x + half, y + 8.0)
-            across, along = np.meshgrid(np.linspace(box[0], box[2], 9), np.linspace(box[1], box[3], 5))
-            grid = np.stack([across.reshape(-1), along.reshape(-1)], 1)
-            best.append((10 * _hits(grid, boxes) + _hits(lines, [box]), len(best), box))
-            if best[-1][0] == 0:
-                return box
-    return min(best)[2]
+def _degree(name: str, size: int, touches: list[Touch]) -> int:
+    """The most factors that one of the variables called `name` touches."""
+    owners = [t.owner[t.owner >= 0] for t in touches if t.name == name]
+    return int(np.bincount(np.concatenate([*owners, np.empty(0, int)]), minlength=size).max(initial=0))

@@ -1,4 +1,8 @@
-"""Draw a plan as SVG: the declared factor graph on the left, its surrogate on the right. No dependency."""
+"""Draw a plan as SVG: the declared factor graph on the left, its surrogate on the right. No dependency.
+
+Two styles: in "bipartite" variables are circles and factors squares; in "forney" factors are nodes and variables the
+lines between them, joined at a node of equality where more than two factors share one.
+"""
 
 import re
 from typing import NamedTuple
@@ -8,30 +12,27 @@ import numpy as np
 
 from ..schedule.choose import Plan
 from .diagram import (
-    HEAD,
-    LEADING,
-    MARGIN,
-    PAD,
-    Box,
-    Id,
+    TIMES,
     Item,
-    Point,
     Touch,
-    bounding_box,
+    before,
     find_components,
+    find_leaves,
     find_touches,
-    label_box,
-    lay_out,
     leaf_item,
+    leaf_name,
     leaf_row,
     leaf_symbol,
     make_items,
-    projected_interfaces,
-    route,
+    projected,
+    star,
     steady,
-    text_width,
 )
+from .layout import LEADING, PAD, Box, Id, Point, bounding_box, label_box, route, text_width
+from .plates import Plates, arrange
 
+STYLES = ("bipartite", "forney")
+MARGIN, HEAD = 28.0, 90.0
 INK, SOFT, LINE, FRAME, PAPER = "#1d2733", "#5b6776", "#7b8794", "#b8c2cc", "#f6f8fa"
 PROJECTED, TINT = "#c2570c", "#fff1e3"
 COMPONENTS = ("#d5e6f7", "#d9efd9", "#e9def5", "#f8e3ea", "#f7eecb", "#d3eeec")
@@ -51,28 +52,53 @@ def _text(x: float, y: float, words: str, colour: str = INK, size: float = 12.0,
     return f'<text x="{x:.0f}" y="{y:.0f}" fill="{colour}" font-size="{size:g}"{more}>{escape(_clean(words))}</text>'
 
 
-def _rect(box: Box, fill: str, stroke: str, radius: float = 0.0, more: str = "") -> str:
+def _size(box: Box) -> str:
     x, y, right, bottom = box
-    size = f'x="{x:.1f}" y="{y:.1f}" width="{right - x:.1f}" height="{bottom - y:.1f}" rx="{radius:g}"'
-    return f'<rect {size} fill="{fill}" stroke="{stroke}" stroke-width="1.5"{more}/>'
+    return f'x="{x:.1f}" y="{y:.1f}" width="{right - x:.1f}" height="{bottom - y:.1f}"'
 
 
-def _node(plan: Plan, key: Id, item: Item, at: Point, colours: dict[str, str]) -> str:
-    (kind, what), (x, y), (w, h) = key, at, item.half
-    middle, box, strong = ' text-anchor="middle" font-weight="600"', (x - w, y - h, x + w, y + h), 1
+def _rect(box: Box, fill: str, stroke: str, radius: float = 0.0, more: str = "") -> str:
+    return f'<rect {_size(box)} rx="{radius:g}" fill="{fill}" stroke="{stroke}" stroke-width="1.5"{more}/>'
+
+
+class _Graph(NamedTuple):
+    """What one panel shows: items with their centres, edges, and the colours of variables."""
+
+    plan: Plan
+    items: dict[Id, Item]
+    at: dict[Id, Point]
+    edges: dict[tuple[Id, Id, bool], str]
+    colours: dict[str, str]
+    forney: bool
+
+
+def _variable(graph: _Graph, name: str, box: Box, inside: bool) -> str:
+    """The symbol of a variable: a circle, a node of equality, or nothing but a ground for its name."""
+    (x, y), colour = graph.at["variable", name], graph.colours.get(name)
+    middle = ' text-anchor="middle" font-weight="600"'
+    if not graph.forney:
+        return _circle(x, y, box[2] - x, colour or "white") + (_text(x, y + 5, name, INK, 14, middle) if inside else "")
+    high = y + 4 - LEADING * 1.75
+    ground = (box[2] + 4, high, box[2] + 12 + 1.08 * text_width(name), high + LEADING)
+    shape = f'<rect {_size(ground)} rx="4" fill="{colour}"/>' if colour else ""
+    return shape + (_rect(box, colour or "white", INK, 2) + _text(x, y + 5, "=", INK, 14, middle)) * (box[2] - x > 1.0)
+
+
+def _node(graph: _Graph, key: Id, item: Item) -> str:
+    (kind, what), (x, y), (w, h) = key, graph.at[key], item.half
+    plan, box, strong = graph.plan, (x - w, y - h, x + w, y + h), 1
     if kind == "variable":
-        name, shape, strong = what, _circle(x, y, w, colours.get(what, "white")), len(item.lines) - 2
-        if not strong:
-            shape += _text(x, y + 5, name, INK, 14, middle)
+        strong = len(item.lines) - 2
+        name, shape = what, _variable(graph, what, box, not strong)
     elif kind == "leaf":
-        group, j = plan.groups[what[0]], what[1]
-        name, shape = group.key(j), _rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"')
-        shape += _text(x, y + 4, leaf_symbol(group, j), PROJECTED, 12, middle)
+        group, leaf = plan.groups[what[0]], what[1]
+        name, shape = leaf_name(group, leaf), _rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"')
+        shape += _text(x, y + 4, leaf_symbol(group, leaf), PROJECTED, 12, ' text-anchor="middle" font-weight="600"')
     elif kind == "data":
         name, shape, strong = plan.groups[what].name, _rect(box, INK, INK, 1), 0
     else:
         group = plan.groups[what]
-        name, shape = group.name, _rect(box, *((TINT, PROJECTED) if projected_interfaces(group) else ("white", INK)), 2)
+        name, shape = group.name, _rect(box, *((TINT, PROJECTED) if projected(group) else ("white", INK)), 2)
     words = ""
     for i, line in enumerate(item.lines):
         low, bold = y + 4 + LEADING * (i - (len(item.lines) - 1) / 2), i < strong
@@ -80,73 +106,80 @@ def _node(plan: Plan, key: Id, item: Item, at: Point, colours: dict[str, str]) -
     return f'<g class="{kind}" data-name={quoteattr(_clean(name))}>{shape}{words}</g>'
 
 
-def _edges(plan: Plan, touches: list[Touch], surrogate: bool) -> dict[tuple[Id, Id, bool], str]:
+_Leaves = dict[tuple[int, int], tuple[int, ...]]  # group and interface -> interfaces of the leaf it belongs to
+
+
+def _edges(touches: list[Touch], leaves: _Leaves) -> dict[tuple[Id, Id, bool], str]:
     """(factor or leaf, variable, whether it is a loop) -> label."""
     edges: dict[tuple[Id, Id, bool], list[str]] = {}
     for t in touches:
         end, loop, label = ("factor", t.g), bool(t.step), t.loop or t.label
-        if surrogate and projected_interfaces(plan.groups[t.g]):
-            end = ("leaf", (t.g, t.j))
+        if (t.g, t.j) in leaves:
+            end = ("leaf", (t.g, leaves[t.g, t.j]))
             if t.base != t.j:  # an edge of two leaves is no loop
-                loop, label = False, f"{t.label}, {t.step.split()[0]}" if t.step else t.label
-        labels = edges.setdefault((end, ("variable", t.name), loop), [])
-        labels += [] if label in labels else [label]
-    return {k: ", ".join(v) for k, v in edges.items()}
+                loop, label = False, f"{t.label}: {before(t.step)}" if t.step else t.label
+        edges.setdefault((end, ("variable", t.name), loop), []).append(label)
+    return {k: star(v) for k, v in edges.items()}
 
 
-class _Graph(NamedTuple):
-    """What one panel shows: items with their centres, and edges."""
-
-    items: dict[Id, Item]
-    at: dict[Id, Point]
-    edges: dict[tuple[Id, Id, bool], str]
-
-
-def _surrogate(plan: Plan, graph: _Graph, touches: list[Touch]) -> _Graph:
+def _surrogate(graph: _Graph, touches: list[Touch], colours: dict[str, str]) -> _Graph:
     """Every projected factor and its data make room for a row of leaves, in the order of the variables they touch."""
-    items, at = dict(graph.items), dict(graph.at)
+    plan, items, at, leaves = graph.plan, dict(graph.items), dict(graph.at), {}
     for g, group in enumerate(plan.groups):
-        mine = [(t.j, at["variable", t.name][0]) for t in touches if t.g == g]
-        goal = {j: np.mean([x for i, x in mine if i == j]) for j in projected_interfaces(group)}
+        mine = [t for t in touches if t.g == g]
+        found = find_leaves(group, mine)
+        goal = {js: np.mean([at["variable", t.name][0] for t in mine if t.j in js]) for js in found}
         x, y = at["factor", g]
-        for i, j in enumerate(sorted(goal, key=lambda j, goal=goal: (goal[j], j))):
-            items["leaf", (g, j)] = leaf_item(group, j)
-            at["leaf", (g, j)] = (x + (i - (len(goal) - 1) / 2) * leaf_row(group)[0], y)
+        for i, js in enumerate(sorted(goal, key=lambda js, goal=goal: (goal[js], js))):
+            items["leaf", (g, js)] = leaf_item(group, js)
+            at["leaf", (g, js)] = (x + (i - (len(goal) - 1) / 2) * leaf_row(group, mine)[0], y)
+            leaves.update({(g, j): js for j in js})
         if goal:
             items.pop(("data", g), None)
             del items["factor", g]
-    return _Graph(items, at, _edges(plan, touches, True))
+    return _Graph(plan, items, at, _edges(touches, leaves), colours, graph.forney)
 
 
-def _plates(plan: Plan, graph: _Graph, items: dict[Id, Item], block: dict[Id, Id]) -> tuple[list[str], list[Box]]:
-    """Frames, each with its count in the corner, and the boxes of these counts and of the borders."""
-    out, boxes = [], []
+def _plates(graph: _Graph, items: dict[Id, Item], plates: Plates) -> tuple[list[str], list[Box], list[Box]]:
+    """Frames, outer ones first, each with its count in the corner; their boxes, and those of counts and borders."""
+    out, frames, boxes = [], {}, []
+    paths = {k: plates.path(k) for k in items}
     room = {k: item.room for k, item in items.items()}
-    for head in dict.fromkeys(block.values()):
-        if items[head].n > 1:
-            members = [k for k in items if block[k] == head]
-            left, top, right, _ = bounding_box(members, graph.at, room)
-            low = bounding_box([k for k in members if k in graph.items or k[0] == "factor"], graph.at, room)[3]
-            box = (left - PAD, top - PAD, right + PAD, low + 1.7 * PAD)
-            shape = plan.names[head[1]][1].shape if head[0] == "variable" else plan.groups[head[1]].shape
-            count = " ".join(f"\N{MULTIPLICATION SIGN} {n}" for n in shape)
-            words = _text(box[2] - 12, box[3] - 10, count, SOFT, 12, ' text-anchor="end" font-weight="600"')
-            out.append(f'<g class="plate">{_rect(box, PAPER, FRAME, 12)}{words}</g>')
-            boxes.append((box[2] - 18 - text_width(steady(count)), box[3] - 24, box[2], box[3]))
-            boxes.append((box[0], box[1] - 3, box[2], box[1] + 3))
-            boxes += [(x - 2, box[1], x + 2, box[3]) for x in (box[0], box[2])]
-    return out, boxes
+    heads = {head: i for path in paths.values() for i, head in enumerate(path) if items[head].n > 1}
+    for head in sorted(heads, key=lambda k: -heads[k]):  # inner ones first
+        members = [k for k in items if plates.block[k] == head]
+        inside = [frames[k] for k in frames if plates.around.get(k) == head]
+        left, top, right, _ = bounding_box(members, graph.at, room)
+        low = bounding_box([k for k in members if k in graph.items or k[0] == "factor"], graph.at, room)[3]
+        spans = np.asarray([(left, top, right, low), *inside])
+        left, top, right, low = (*spans[:, :2].min(0).tolist(), *spans[:, 2:].max(0).tolist())
+        frames[head] = (left - PAD, top - PAD, right + PAD, low + 1.7 * PAD)
+    for head, box in reversed(frames.items()):
+        count = _count(items[head].shape, items[plates.around[head]].shape if head in plates.around else ())
+        words = _text(box[2] - 12, box[3] - 10, count, SOFT, 12, ' text-anchor="end" font-weight="600"')
+        out.append(f'<g class="plate">{_rect(box, PAPER, FRAME, 12)}{words}</g>')
+        boxes.append((box[2] - 18 - text_width(steady(count)), box[3] - 24, box[2], box[3]))
+        boxes.append((box[0], box[1] - 3, box[2], box[1] + 3))
+        boxes += [(x - 2, box[1], x + 2, box[3]) for x in (box[0], box[2])]
+    return out, list(frames.values()), boxes
 
 
-def _panel(plan: Plan, graph: _Graph, items: dict[Id, Item], block: dict[Id, Id], colours: dict[str, str]) -> str:
-    """One of the two graphs; `items` are those of the declared one, which sets the frames."""
-    out, frames = _plates(plan, graph, items, block)
+def _count(shape: tuple[int, ...], outer: tuple[int, ...]) -> str:
+    """How often a plate is repeated, inside one of shape `outer`."""
+    shape, outer = (tuple(n for n in s if n > 1) for s in (shape, outer))
+    rest = shape[len(outer) :] if shape[: len(outer)] == outer else (int(np.prod(shape) // np.prod(outer)),)
+    return " ".join(f"{TIMES} {n}" for n in rest)
+
+
+def _panel(graph: _Graph, items: dict[Id, Item], plates: Plates) -> tuple[str, Box]:
+    """One of the two graphs, and its bounds; `items` are those of the declared one, which sets the frames."""
+    out, frames, borders = _plates(graph, items, plates)
     shapes = {k: (*graph.at[k], *item.half) for k, item in graph.items.items()}
     solid = {k: (x - w - 5, y - h - 5, x + w + 5, y + h + 5) for k, (x, y, w, h) in shapes.items()}
     words = []
     for k, item in graph.items.items():
-        (x, y), tall = graph.at[k], LEADING / 2 * len(item.lines)
-        words.append((x + item.half[0] + 4, y - tall, x + item.half[0] + 8 + item.words, y + tall))
+        (x, y, w, _), tall = shapes[k], LEADING / 2 * len(item.lines)
+        words.append((x + w + 4, y - tall, x + w + 8 + item.words, y + tall))
     curves = []
     for (end, variable, loop), label in graph.edges.items():
         others = words + [box for k, box in solid.items() if k not in (end, variable)]
@@ -156,16 +189,16 @@ def _panel(plan: Plan, graph: _Graph, items: dict[Id, Item], block: dict[Id, Id]
         start, *rest = (f"{x:.1f},{y:.1f}" for x, y in c.points)
         arrow = ' marker-end="url(#ngmp-arrow)"' if c.arrow else ""
         out.append(f'<path d="M{start} C{" ".join(rest)}" fill="none" stroke="{LINE}" stroke-width="1.5"{arrow}/>')
-    out += [_node(plan, k, item, graph.at[k], colours) for k, item in graph.items.items()]
-    halo = f' text-anchor="middle" font-style="italic" stroke="{PAPER}" stroke-width="3" paint-order="stroke"'
-    taken = [*words, *solid.values(), *frames]
+    out += [_node(graph, k, item) for k, item in graph.items.items()]
+    taken, slanted = [*words, *solid.values(), *borders], ' text-anchor="middle" font-style="italic"'
     lines = np.concatenate([c.samples for c in curves] or [np.empty((0, 2))])
     for c in curves:
         if c.label:
             taken.append(label_box(c, lines, taken))
             left, top, right, _ = taken[-1]
-            out.append(_text((left + right) / 2, top + 12, c.label, SOFT, 11, halo))
-    return "\n".join(out)
+            out.append(_text((left + right) / 2, top + 12, c.label, SOFT, 11, slanted))
+    spans = np.asarray([*taken, *frames, *np.tile(lines, 2), (0.0,) * 4])
+    return "\n".join(out), (*spans[:, :2].min(0).tolist(), *spans[:, 2:].max(0).tolist())
 
 
 def _wrap(words: str, width: float) -> list[str]:
@@ -188,11 +221,15 @@ def _notes(rows: list[tuple[str, str, tuple[str, ...]]], x: float, y: float, wid
     return "\n".join(out), y
 
 
-def _legend(plan: Plan) -> list[tuple[str, str, tuple[str, ...]]]:
+def _legend(plan: Plan, forney: bool) -> list[tuple[str, str, tuple[str, ...]]]:
     """Of what occurs in the declared graph."""
     rows = [(_circle(0, 0, 6, "white"), "variable: name, family, shape", ())]
-    rows.append((_rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, kernel", ()))
-    if any(projected_interfaces(g) for g in plan.groups):
+    if forney:
+        equal = _rect((-6, -6, 6, 6), "white", INK, 1) + _text(0, 4, "=", INK, 11, ' text-anchor="middle"')
+        rows = [(f'<path d="M-8,0 H8" stroke="{LINE}" stroke-width="1.5"/>', "variable: name, family, shape", ())]
+        rows.append((equal, "variable of more than two factors", ()))
+    rows.append((_rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, distribution", ()))
+    if any(map(projected, plan.groups)):
         rows.append((_rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor that must be projected", ()))
     if any(g.observed for g in plan.groups):
         rows.append((_rect((-4, -4, 4, 4), INK, INK, 1), "observed data", ()))
@@ -201,55 +238,63 @@ def _legend(plan: Plan) -> list[tuple[str, str, tuple[str, ...]]]:
     return rows
 
 
-def draw(plan: Plan, name: str) -> str:
+def _key(plan: Plan) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ...]]]]:
+    """The colour of every variable by the executor that solves it, and what the colours mean."""
+    colours, rows = {}, []
+    for i, (kind, names, why) in enumerate(find_components(plan)):
+        colour = COMPONENTS[i % len(COMPONENTS)]
+        colours = dict.fromkeys(names, colour) | colours  # the first that has it
+        rows.append((_circle(0, 0, 6, colour), f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}", why))
+    if any(map(projected, plan.groups)):
+        icon = _rect((-7, -6, 7, 6), TINT, PROJECTED, 2, ' stroke-dasharray="3 2"')
+        rows.append((icon, "surrogate leaf", ("the projected message of one interface, in its family",)))
+    return colours, rows
+
+
+def draw(plan: Plan, name: str, style: str = "bipartite") -> str:
     """The factor graph with its plates, and the surrogate, as one SVG document (ASCII).
 
     Args:
         plan: a scheduled model; no array in it is read.
         name: the title.
+        style: "bipartite" or "forney"; see the module docstring.
     """
+    if style not in STYLES:
+        raise ValueError(f"draw: style={style!r} is not known; give one of {', '.join(map(repr, STYLES))}")
+    forney = style == "forney"
     touches = [t for g in range(len(plan.groups)) for t in find_touches(plan, g)]
-    items = make_items(plan, touches)
-    at, block = lay_out(plan, items, touches)
-    declared = _Graph(items, at, _edges(plan, touches, False))
-    parts = find_components(plan)
-    tint = {n: COMPONENTS[i % len(COMPONENTS)] for i, (_, names, _) in reversed([*enumerate(parts)]) for n in names}
-    key = []
-    for i, (kind, names, why) in enumerate(parts):
-        heading = f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}"
-        key.append((_circle(0, 0, 6, COMPONENTS[i % len(COMPONENTS)]), heading, why))
-    title = "Surrogate: nothing to project"
-    if any(projected_interfaces(g) for g in plan.groups):
-        title = "Surrogate with projected leaves"
-        icon = _rect((-7, -6, 7, 6), TINT, PROJECTED, 2, ' stroke-dasharray="3 2"')
-        key.append((icon, "surrogate leaf", ("the projected message of one interface, in its family",)))
+    items = make_items(plan, touches, forney)
+    at, plates = arrange(plan, items, touches)
+    colours, key = _key(plan)
+    declared = _Graph(plan, items, at, _edges(touches, {}), {}, forney)
+    graphs = (declared, _surrogate(declared, touches, colours))
+    bodies, spans = zip(*(_panel(graph, items, plates) for graph in graphs), strict=True)
+    left, top, right, bottom = (f(s) for f, s in zip((min, min, max, max), zip(*spans, strict=True), strict=True))
+    width = max(right - left + 2 * MARGIN, 450.0)
+    foot = HEAD + bottom - top + 34.0
+    notes = [_notes(rows, MARGIN, foot, width - 2 * MARGIN) for rows in (_legend(plan, forney), key)]
+    height = max(low for _, low in notes) + 8.0
+    some = any(map(projected, plan.groups))
+    titles = ("Declared factor graph", f"Surrogate{' with projected leaves' if some else ': nothing to project'}")
+    panels = []
+    for i, panel in enumerate(("declared", "surrogate")):
+        shift = f"translate({(width - (right - left)) / 2 - left:.0f} {HEAD - top:.0f})"
+        words = _text(MARGIN, 70, titles[i], SOFT, 14, ' font-weight="600"')
+        inner = f'{words}\n<g transform="{shift}">\n{bodies[i]}\n</g>\n{notes[i][0]}'
+        panels.append(f'<g class="panel {panel}" transform="translate({i * width:.0f} 0)">{inner}</g>')
+    return _document(name, 2 * width, height, "\n".join(panels))
 
-    left, top, right, bottom = bounding_box(items, at, {k: item.room for k, item in items.items()})
-    width = max(right - left + 2 * PAD + 2 * MARGIN, 450.0)
-    foot = HEAD + bottom - top + 2.7 * PAD + 34.0
-    legend, low = _notes(_legend(plan), MARGIN, foot, width - 2 * MARGIN)
-    components, lower = _notes(key, MARGIN, foot, width - 2 * MARGIN)
-    height = max(low, lower) + 8.0
-    shift = f"translate({(width - (right - left)) / 2 - left:.0f} {HEAD + PAD - top:.0f})"
-    out = []
-    for x, panel, heading, graph, notes, colours in (
-        (0.0, "declared", "Declared factor graph", declared, legend, {}),
-        (width, "surrogate", title, _surrogate(plan, declared, touches), components, tint),
-    ):
-        words = _text(MARGIN, 70, heading, SOFT, 14, ' font-weight="600"')
-        body = _panel(plan, graph, items, block, colours)
-        inner = f'{words}\n<g transform="{shift}">\n{body}\n</g>\n{notes}'
-        out.append(f'<g class="panel {panel}" transform="translate({x:.0f} 0)">{inner}</g>')
-    size = f'viewBox="0 0 {2 * width:.0f} {height:.0f}" width="{2 * width:.0f}" height="{height:.0f}"'
+
+def _document(name: str, width: float, height: float, panels: str) -> str:
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     document = f"""<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}">
 <title>{escape(_clean(name))}</title>
 <defs><marker id="ngmp-arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
 <path d="M0,1 L10,5 L0,9 z" fill="{LINE}"/></marker></defs>
 <rect width="100%" height="100%" fill="white"/>
 {_text(MARGIN, 40, name, INK, 20, ' font-weight="700"')}
-<path d="M{width:.0f},60 V{height - 24:.0f}" stroke="{FRAME}"/>
-{out[0]}
-{out[1]}
+<path d="M{width / 2:.0f},60 V{height - 24:.0f}" stroke="{FRAME}"/>
+{panels}
 </svg>
 """
     return document.encode("ascii", "xmlcharrefreplace").decode()

@@ -1,5 +1,6 @@
-"""The drawing of a plan: well-formed, complete, free of overlaps, and no larger for more data."""
+"""The drawing of a plan in both styles: well-formed, complete, free of overlaps, and no larger for more data."""
 
+import functools
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
@@ -12,11 +13,12 @@ import pytest
 
 import ngmp_compiler as ngmp
 import ngmp_models
-from ngmp_compiler import Gamma, Normal, Poisson, StudentT, exp
+from ngmp_compiler import Gamma, InverseGamma, MvNormal, Normal, Poisson, StudentT, Wishart, exp
 
 pytestmark = pytest.mark.filterwarnings("ignore:the whole model is computed in float32")  # of these shapes
 SVG = "{http://www.w3.org/2000/svg}"
 PANELS = ("declared", "surrogate")
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def real(*shape: int) -> jax.ShapeDtypeStruct:
@@ -55,13 +57,27 @@ CASES = {
             lambda n: {"y": whole(n), "initial": real(3), "transition": real(3, 3), "emission": real(3, 4)},
             "z0 z", "z0 z y", "",
         ),
+        Case(
+            ngmp_models.learned_hmm, lambda n: {"y": whole(n), "transition": real(3, 3), "emission": real(3, 4)},
+            "A B z0 z", "A B z0 z y", "z.(z, out) z.p* y.z y.p*".replace(", ", ",_"),
+        ),
+        Case(
+            ngmp_models.gaussian_mixture, lambda n: {"y": real(n), "centres": real(3)},
+            "pi m w z", "pi m w z y", "z.out z.p y.r y.tau y.selector",
+        ),
     )
 }  # fmt: skip
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+every_style = pytest.mark.parametrize("style", ["bipartite", "forney"])
 
 
-def drawn(model: Callable, **inputs: Any) -> str:
-    return ngmp.compile(model).lower(**inputs).draw()
+@functools.cache
+def lowered(case: Case, n: int) -> Any:
+    return ngmp.compile(case.model).lower(**case.inputs(n))
+
+
+def drawn(model: Callable, style: str = "bipartite", **inputs: Any) -> str:
+    return ngmp.compile(model).lower(**inputs).draw(style=style)
 
 
 def panels(svg: str) -> dict[str, ET.Element]:
@@ -78,12 +94,13 @@ def words(element: ET.Element) -> list[str]:
 
 
 def once(listed: str) -> Counter:
-    return Counter(listed.split())
+    return Counter(name.replace(",_", ", ") for name in listed.split())
 
 
+@every_style
 @every_case
-def test_every_variable_and_factor_once_per_panel(case: Case) -> None:
-    both = panels(drawn(case.model, **case.inputs(12)))
+def test_every_variable_and_factor_once_per_panel(case: Case, style: str) -> None:
+    both = panels(lowered(case, 12).draw(style=style))
     projected = {leaf.split(".")[0] for leaf in case.leaves.split()}
     for panel in both.values():
         assert names(panel, "variable") == once(case.variables)
@@ -93,9 +110,10 @@ def test_every_variable_and_factor_once_per_panel(case: Case) -> None:
     assert names(both["surrogate"], "leaf") == once(case.leaves)
 
 
+@every_style
 @every_case
-def test_document(case: Case) -> None:
-    svg = drawn(case.model, **case.inputs(12))
+def test_document(case: Case, style: str) -> None:
+    svg = lowered(case, 12).draw(style=style)
     root = ET.fromstring(svg)
     assert root.tag == f"{SVG}svg" and svg.isascii()
     _, _, width, height = map(float, root.attrib["viewBox"].split())
@@ -107,9 +125,10 @@ def test_document(case: Case) -> None:
         assert 0 <= x - half and x + half <= width and 0 < y < height
 
 
+@every_style
 @every_case
-def test_does_not_grow_with_the_data(case: Case) -> None:
-    few, many = (drawn(case.model, **case.inputs(n)) for n in (10, 1000))
+def test_does_not_grow_with_the_data(case: Case, style: str) -> None:
+    few, many = (lowered(case, n).draw(style=style) for n in (12, 1000))
     assert re.sub(r"\d+", "#", few) == re.sub(r"\d+", "#", many)
     geometry = re.compile(r'(?:<(?:rect|circle|path)[^>]*>|viewBox="[^"]*")')
     assert geometry.findall(few) == geometry.findall(many)
@@ -129,20 +148,21 @@ def texts(element: ET.Element, dx: float = 0.0, dy: float = 0.0) -> list[tuple[f
     return found
 
 
+@every_style
 @every_case
-def test_texts_do_not_overlap(case: Case) -> None:
-    placed = texts(ET.fromstring(drawn(case.model, **case.inputs(1000))))
+def test_texts_do_not_overlap(case: Case, style: str) -> None:
+    placed = texts(ET.fromstring(lowered(case, 1000).draw(style=style)))
     for i, (x, y, half, text) in enumerate(placed):
         for x2, y2, half2, other in placed[:i]:
             assert abs(x - x2) > half + half2 or abs(y - y2) >= 11, (text, other)
 
 
-def test_families_shapes_kernels_and_counts_are_shown() -> None:
+def test_families_shapes_distributions_and_counts_are_shown() -> None:
     inputs = CASES["heteroscedastic"].inputs(77)
     shown = words(panels(drawn(ngmp_models.heteroscedastic, **inputs))["declared"])
-    for text in ("MvGaussian[5]", "Gaussian", "shape (77,)", "shape ()", "NoiseLogPrecision", "data (77,)", "r (dot)"):
+    for text in ("MvGaussian[5]", "Gaussian", "shape (77,)", "shape ()", "MvNormal", "Normal", "data (77,)", "r (dot)"):
         assert text in shown, text
-    assert shown.count("\N{MULTIPLICATION SIGN} 77") == 1  # one plate holds s, its factor, y and the data
+    assert shown.count(f"{TIMES} 77") == 1  # one plate holds s, its factor, y and the data
 
 
 def test_chain_is_a_loop_with_an_arrow() -> None:
@@ -257,8 +277,113 @@ def test_unusual_graphs(model: Callable, factors: str, leaves: str, plates: int)
         assert sum(names(panel, "plate").values()) == plates
 
 
+class Rect(NamedTuple):
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def holds(self, other: "Rect") -> bool:
+        inside = self.left < other.left and other.right < self.right
+        return inside and self.top < other.top and other.bottom < self.bottom
+
+
+def boxes(panel: ET.Element, kind: str) -> dict[str, Rect]:
+    """The symbols of one kind, by name (of a plate, its count); of a line, which has none, where its words begin."""
+    out = {}
+    for g in panel.iter(f"{SVG}g"):
+        if g.get("class") == kind:
+            rect, circle, text = g.find(f"{SVG}rect"), g.find(f"{SVG}circle"), g.find(f"{SVG}text")
+            assert text is not None
+            x, y, w, h = float(text.attrib["x"]), float(text.attrib["y"]), 0.0, 0.0
+            if rect is not None:
+                x, y, w, h = (float(rect.attrib[k]) for k in ("x", "y", "width", "height"))
+            elif circle is not None:
+                x, y, w = (float(circle.attrib[k]) for k in ("cx", "cy", "r"))
+                x, y, w, h = x - w, y - w, 2 * w, 2 * w
+            name = g.get("data-name") or words(g)[-1]
+            out[name + "'" * (name in out)] = Rect(x, y, x + w, y + h)
+    return out
+
+
+def contents(svg: str) -> dict[str, set[str]]:
+    """The count of every plate of the declared graph -> what stands in it, variables with a colon after the name."""
+    panel = panels(svg)["declared"]
+    things = {f"{n}:": b for n, b in boxes(panel, "variable").items()} | boxes(panel, "factor")
+    return {count: {n for n, b in things.items() if p.holds(b)} for count, p in boxes(panel, "plate").items()}
+
+
+@every_style
+def test_states_are_not_in_the_plate_of_the_rows_of_their_table(style: str) -> None:
+    for n in (12, 3):  # as many data as states, too
+        svg = lowered(CASES["learned_hmm"], n).draw(style=style)
+        found = sorted(contents(svg).values(), key=sorted)
+        assert found == [{"A", "A:"}, {"B", "B:"}, {"y", "z", "z:"}]
+
+
+def grid(y):
+    x = ngmp.sample("x", Normal(jnp.zeros(y.shape), variance=1.0))
+    ngmp.factor("right", lambda a, b: -((a - b) ** 2), x[:, 1:], x[:, :-1])
+    ngmp.factor("down", lambda a, b: -((a - b) ** 2), x[1:], x[:-1])
+    ngmp.sample("y", Poisson(exp(x)), obs=y)
+
+
+@every_style
+def test_neighbours_on_a_grid_are_loops_in_its_plate(style: str) -> None:
+    svg = drawn(grid, style, y=whole(4, 5))
+    assert contents(svg) == {f"{TIMES} 4 {TIMES} 5": {"x", "x:", "right", "down", "y"}}
+    shown = words(panels(svg)["declared"])
+    assert "z2: i\N{MINUS SIGN}1, j \N{RIGHTWARDS ARROW} i, j" in shown
+    assert "z2: i, j\N{MINUS SIGN}1 \N{RIGHTWARDS ARROW} i, j" in shown
+    assert f"ngmp.factor {TIMES} 15" in shown and f"ngmp.factor {TIMES} 16" in shown
+
+
+def grouped_units(y):
+    tau = ngmp.sample("tau", Gamma(2.0, rate=1.0))
+    for g in range(y.shape[0]):
+        with ngmp.scope(f"group{g}"):
+            m = ngmp.sample("m", Normal(0.0, variance=1.0))
+            for i in range(y.shape[1]):
+                with ngmp.scope(f"unit{i}"):
+                    x = ngmp.sample("x", Normal(m, precision=tau))
+                    ngmp.sample("y", Poisson(exp(x)), obs=y[g, i])
+
+
+@every_style
+def test_nested_scopes_are_nested_plates(style: str) -> None:
+    units = {f"group*/unit*/{name}" for name in ("x", "x:", "y")}
+    expected = {f"{TIMES} 6": units | {"group*/m", "group*/m:"}, f"{TIMES} 3": units}
+    assert contents(drawn(grouped_units, style, y=whole(6, 3))) == expected
+
+
+def variance_and_precision(y, rows):
+    v = ngmp.sample("v", InverseGamma(2.0, scale=1.0))
+    ngmp.sample("y", Normal(ngmp.sample("x", Normal(0.0, variance=1.0)), variance=v), obs=y)
+    w = ngmp.sample("W", Wishart(3.0, scale=jnp.eye(2)))
+    ngmp.sample("rows", MvNormal(jnp.zeros(2), precision=w), obs=rows)
+
+
+@every_style
+def test_inverse_gamma_and_wishart(style: str) -> None:
+    both = panels(drawn(variance_and_precision, style, y=real(9), rows=real(7, 2)))
+    assert {"InverseGamma", "Wishart", "Wishart[2x2]", "Normal", "MvNormal"} <= set(words(both["declared"]))
+    assert {"product: v", "product: W", "InverseGamma*"} <= set(words(both["surrogate"]))
+
+
+def test_a_line_in_forney_style_touches_at_most_two_factors() -> None:
+    inputs = {"phi": real(9, 2), "psi": real(9, 3), "y": real(9)}
+    shown = words(panels(drawn(ngmp_models.heteroscedastic, "forney", **inputs))["declared"])
+    assert shown.count("=") == 3  # v, w, and one in the legend: each s touches its own factor and that of its y
+    assert "<circle" not in drawn(ngmp_models.hmm, "forney", **CASES["hmm"].inputs(9)).split("panel surrogate")[0]
+
+
+def test_unknown_style() -> None:
+    with pytest.raises(ValueError, match=r"style='forni' is not known; give one of 'bipartite', 'forney'"):
+        lowered(CASES["mean_precision"], 12).draw(style="forni")
+
+
 def test_written_to_a_file(tmp_path) -> None:
-    lowered = ngmp.compile(ngmp_models.mean_precision).lower(y=real(5))
+    found = lowered(CASES["mean_precision"], 12)
     path = tmp_path / "graph.svg"
-    assert lowered.draw(path) == path.read_text() == lowered.draw()
+    assert found.draw(path) == path.read_text() == found.draw()
     assert ET.parse(path).getroot().tag == f"{SVG}svg"
