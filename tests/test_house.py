@@ -17,20 +17,14 @@ TESTS = ("tests", "benchmarks", "notebooks")
 SOURCE_LINES, TEST_LINES, FUNCTION_LINES = 300, 400, 50
 
 LONG_FILES = {  # lines, and why
-    "ngmp_compiler/declare/expressions.py": (510, "expressions, planes and walkers, to be taken apart (issue 15)"),
-    "ngmp_compiler/inspect/diagram.py": (406, "layout by hand, to be given to a library (issue 15)"),
 }
 LONG_FUNCTIONS = {
-    "ngmp_compiler/inspect/draw.py:draw": (52, "one drawing from top to bottom"),
     "ngmp_compiler/compiling.py:compile": (52, "of which 31 document its options"),
     "ngmp_compiler/linalg/banded.py:banded_gaussian": (59, "one elimination with its steps inside"),
     "ngmp_compiler/linalg/scalar_chain.py:_scan": (62, "two ends of a chain as lanes of one loop, its steps inside"),
     "benchmarks/neurons.py:by_hand": (63, "the paper's updates written out, to be read beside them"),
 }
-PRIVATE = {
-    "ngmp_compiler/passes/lower.py: ngmp_compiler.declare.expressions._TAIL": "to be public with the edges (issue 15)",
-    "ngmp_compiler/passes/roll.py: ngmp_compiler.declare.expressions._TAIL": "to be public with the edges (issue 15)",
-}
+PRIVATE: dict[str, str] = {}
 SWITCHES = {"models/ngmp_models/demo.py: jax.config.update": "a program of its own, `python -m ngmp_models`"}
 
 
