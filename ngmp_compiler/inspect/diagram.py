@@ -12,7 +12,6 @@ import numpy as np
 
 from ..declare.variables import Variable
 from ..executors import DiscreteIndependent, Sums, TablePiece
-from ..graph.edges import Functional, TableEdge
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
@@ -60,15 +59,12 @@ class Touch(NamedTuple):
 
 def _ends(group: FactorGroup, j: int) -> list[tuple[Plane, np.ndarray, str]]:
     """The variables under one interface: plane, positions (n,) and a label."""
-    edge, label = group.edges[j], group.factor.interfaces[j]
-    if edge is None:
-        return []
-    if isinstance(edge, Functional):
-        return [(k.plane, k.index.positions, label if k.op == "scale" else f"{label} ({k.op})") for k in edge.links]
-    if isinstance(edge, TableEdge):
-        parts = zip(edge.sides, label.strip("()").split(", "), strict=True)
-        return [(e.plane, e.index.positions, part) for e, part in parts]
-    return [(edge.plane, edge.index.positions, label)]
+    edge = group.edges[j]
+    ends = () if edge is None else edge.ends()
+    labels = group.factor.interfaces[j].strip("()").split(", ")  # a table names each of its ends
+    labels = labels if len(labels) == len(ends) else labels * len(ends)
+    ops = ["" if end.op == "scale" else f" ({end.op})" for end in ends]
+    return [(e.plane, e.index.positions, f"{label}{op}") for e, label, op in zip(ends, labels, ops, strict=True)]
 
 
 def leaf_symbol(group: FactorGroup, leaf: tuple[int, ...]) -> str:

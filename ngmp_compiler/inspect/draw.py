@@ -4,9 +4,8 @@ Two styles: in "bipartite" variables are circles and factors squares; in "forney
 lines between them, joined at a node of equality where more than two factors share one.
 """
 
-import re
 from typing import NamedTuple
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -30,35 +29,27 @@ from .diagram import (
 )
 from .layout import LEADING, PAD, Box, Id, Point, bounding_box, label_box, route, text_width
 from .plates import Plates, arrange
+from .svg import (
+    COMPONENTS,
+    FRAME,
+    HEAD,
+    INK,
+    LINE,
+    MARGIN,
+    PAPER,
+    PROJECTED,
+    SOFT,
+    TINT,
+    circle,
+    clean,
+    document,
+    notes,
+    rect,
+    size,
+    text,
+)
 
 STYLES = ("bipartite", "forney")
-MARGIN, HEAD = 28.0, 90.0
-INK, SOFT, LINE, FRAME, PAPER = "#1d2733", "#5b6776", "#7b8794", "#b8c2cc", "#f6f8fa"
-PROJECTED, TINT = "#c2570c", "#fff1e3"
-COMPONENTS = ("#d5e6f7", "#d9efd9", "#e9def5", "#f8e3ea", "#f7eecb", "#d3eeec")
-FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
-
-
-def _clean(words: str) -> str:
-    """Without what XML cannot hold."""
-    return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", words)
-
-
-def _circle(x: float, y: float, radius: float, fill: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}" stroke="{INK}" stroke-width="1.5"/>'
-
-
-def _text(x: float, y: float, words: str, colour: str = INK, size: float = 12.0, more: str = "") -> str:
-    return f'<text x="{x:.0f}" y="{y:.0f}" fill="{colour}" font-size="{size:g}"{more}>{escape(_clean(words))}</text>'
-
-
-def _size(box: Box) -> str:
-    x, y, right, bottom = box
-    return f'x="{x:.1f}" y="{y:.1f}" width="{right - x:.1f}" height="{bottom - y:.1f}"'
-
-
-def _rect(box: Box, fill: str, stroke: str, radius: float = 0.0, more: str = "") -> str:
-    return f'<rect {_size(box)} rx="{radius:g}" fill="{fill}" stroke="{stroke}" stroke-width="1.5"{more}/>'
 
 
 class _Graph(NamedTuple):
@@ -77,11 +68,11 @@ def _variable(graph: _Graph, name: str, box: Box, inside: bool) -> str:
     (x, y), colour = graph.at["variable", name], graph.colours.get(name)
     middle = ' text-anchor="middle" font-weight="600"'
     if not graph.forney:
-        return _circle(x, y, box[2] - x, colour or "white") + (_text(x, y + 5, name, INK, 14, middle) if inside else "")
+        return circle(x, y, box[2] - x, colour or "white") + (text(x, y + 5, name, INK, 14, middle) if inside else "")
     high = y + 4 - LEADING * 1.75
     ground = (box[2] + 4, high, box[2] + 12 + 1.08 * text_width(name), high + LEADING)
-    shape = f'<rect {_size(ground)} rx="4" fill="{colour}"/>' if colour else ""
-    return shape + (_rect(box, colour or "white", INK, 2) + _text(x, y + 5, "=", INK, 14, middle)) * (box[2] - x > 1.0)
+    shape = f'<rect {size(ground)} rx="4" fill="{colour}"/>' if colour else ""
+    return shape + (rect(box, colour or "white", INK, 2) + text(x, y + 5, "=", INK, 14, middle)) * (box[2] - x > 1.0)
 
 
 def _node(graph: _Graph, key: Id, item: Item) -> str:
@@ -92,18 +83,18 @@ def _node(graph: _Graph, key: Id, item: Item) -> str:
         name, shape = what, _variable(graph, what, box, not strong)
     elif kind == "leaf":
         group, leaf = plan.groups[what[0]], what[1]
-        name, shape = leaf_name(group, leaf), _rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"')
-        shape += _text(x, y + 4, leaf_symbol(group, leaf), PROJECTED, 12, ' text-anchor="middle" font-weight="600"')
+        name, shape = leaf_name(group, leaf), rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"')
+        shape += text(x, y + 4, leaf_symbol(group, leaf), PROJECTED, 12, ' text-anchor="middle" font-weight="600"')
     elif kind == "data":
-        name, shape, strong = plan.groups[what].name, _rect(box, INK, INK, 1), 0
+        name, shape, strong = plan.groups[what].name, rect(box, INK, INK, 1), 0
     else:
         group = plan.groups[what]
-        name, shape = group.name, _rect(box, *((TINT, PROJECTED) if projected(group) else ("white", INK)), 2)
+        name, shape = group.name, rect(box, *((TINT, PROJECTED) if projected(group) else ("white", INK)), 2)
     words = ""
     for i, line in enumerate(item.lines):
         low, bold = y + 4 + LEADING * (i - (len(item.lines) - 1) / 2), i < strong
-        words += _text(x + w + 8, low, line, INK if bold else SOFT, 12, ' font-weight="600"' if bold else "")
-    return f'<g class="{kind}" data-name={quoteattr(_clean(name))}>{shape}{words}</g>'
+        words += text(x + w + 8, low, line, INK if bold else SOFT, 12, ' font-weight="600"' if bold else "")
+    return f'<g class="{kind}" data-name={quoteattr(clean(name))}>{shape}{words}</g>'
 
 
 _Leaves = dict[tuple[int, int], tuple[int, ...]]  # group and interface -> interfaces of the leaf it belongs to
@@ -156,8 +147,8 @@ def _plates(graph: _Graph, items: dict[Id, Item], plates: Plates) -> tuple[list[
         frames[head] = (left - PAD, top - PAD, right + PAD, low + 1.7 * PAD)
     for head, box in reversed(frames.items()):
         count = _count(items[head].shape, items[plates.around[head]].shape if head in plates.around else ())
-        words = _text(box[2] - 12, box[3] - 10, count, SOFT, 12, ' text-anchor="end" font-weight="600"')
-        out.append(f'<g class="plate">{_rect(box, PAPER, FRAME, 12)}{words}</g>')
+        words = text(box[2] - 12, box[3] - 10, count, SOFT, 12, ' text-anchor="end" font-weight="600"')
+        out.append(f'<g class="plate">{rect(box, PAPER, FRAME, 12)}{words}</g>')
         boxes.append((box[2] - 18 - text_width(steady(count)), box[3] - 24, box[2], box[3]))
         boxes.append((box[0], box[1] - 3, box[2], box[1] + 3))
         boxes += [(x - 2, box[1], x + 2, box[3]) for x in (box[0], box[2])]
@@ -196,45 +187,25 @@ def _panel(graph: _Graph, items: dict[Id, Item], plates: Plates) -> tuple[str, B
         if c.label:
             taken.append(label_box(c, lines, taken))
             left, top, right, _ = taken[-1]
-            out.append(_text((left + right) / 2, top + 12, c.label, SOFT, 11, slanted))
+            out.append(text((left + right) / 2, top + 12, c.label, SOFT, 11, slanted))
     spans = np.asarray([*taken, *frames, *np.tile(lines, 2), (0.0,) * 4])
     return "\n".join(out), (*spans[:, :2].min(0).tolist(), *spans[:, 2:].max(0).tolist())
 
 
-def _wrap(words: str, width: float) -> list[str]:
-    lines = [""]
-    for word in words.split(" "):
-        longer = f"{lines[-1]} {word}".strip()
-        lines = [*lines[:-1], longer] if text_width(steady(longer)) <= width else [*lines, word]
-    return [line for line in lines if line]
-
-
-def _notes(rows: list[tuple[str, str, tuple[str, ...]]], x: float, y: float, width: float) -> tuple[str, float]:
-    """A list of icons (drawn about the origin), each with a heading and paragraphs; and where it ends."""
-    out = []
-    for icon, heading, paragraphs in rows:
-        lines = [line for p in paragraphs for line in _wrap(p, width - 20.0)]
-        words = _text(20, 4, heading, INK if lines else SOFT, 12, ' font-weight="600"' if lines else "")
-        words += "".join(_text(20, 4 + LEADING * (i + 1), line, SOFT) for i, line in enumerate(lines))
-        out.append(f'<g class="note" transform="translate({x + 8:.0f} {y:.0f})">{icon}{words}</g>')
-        y += LEADING * len(lines) + (24.0 if lines else 22.0)
-    return "\n".join(out), y
-
-
 def _legend(plan: Plan, forney: bool) -> list[tuple[str, str, tuple[str, ...]]]:
     """Of what occurs in the declared graph."""
-    rows = [(_circle(0, 0, 6, "white"), "variable: name, family, shape", ())]
+    rows = [(circle(0, 0, 6, "white"), "variable: name, family, shape", ())]
     if forney:
-        equal = _rect((-6, -6, 6, 6), "white", INK, 1) + _text(0, 4, "=", INK, 11, ' text-anchor="middle"')
+        equal = rect((-6, -6, 6, 6), "white", INK, 1) + text(0, 4, "=", INK, 11, ' text-anchor="middle"')
         rows = [(f'<path d="M-8,0 H8" stroke="{LINE}" stroke-width="1.5"/>', "variable: name, family, shape", ())]
         rows.append((equal, "variable of more than two factors", ()))
-    rows.append((_rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, distribution", ()))
+    rows.append((rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, distribution", ()))
     if any(map(projected, plan.groups)):
-        rows.append((_rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor that must be projected", ()))
+        rows.append((rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor that must be projected", ()))
     if any(g.observed for g in plan.groups):
-        rows.append((_rect((-4, -4, 4, 4), INK, INK, 1), "observed data", ()))
+        rows.append((rect((-4, -4, 4, 4), INK, INK, 1), "observed data", ()))
     if any(g.n > 1 for g in plan.groups):
-        rows.append((_rect((-8, -6, 8, 6), PAPER, FRAME, 3), "plate: its content is repeated", ()))
+        rows.append((rect((-8, -6, 8, 6), PAPER, FRAME, 3), "plate: its content is repeated", ()))
     return rows
 
 
@@ -244,9 +215,9 @@ def _key(plan: Plan) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ..
     for i, (kind, names, why) in enumerate(find_components(plan)):
         colour = COMPONENTS[i % len(COMPONENTS)]
         colours = dict.fromkeys(names, colour) | colours  # the first that has it
-        rows.append((_circle(0, 0, 6, colour), f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}", why))
+        rows.append((circle(0, 0, 6, colour), f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}", why))
     if any(map(projected, plan.groups)):
-        icon = _rect((-7, -6, 7, 6), TINT, PROJECTED, 2, ' stroke-dasharray="3 2"')
+        icon = rect((-7, -6, 7, 6), TINT, PROJECTED, 2, ' stroke-dasharray="3 2"')
         rows.append((icon, "surrogate leaf", ("the projected message of one interface, in its family",)))
     return colours, rows
 
@@ -272,29 +243,14 @@ def draw(plan: Plan, name: str, style: str = "bipartite") -> str:
     left, top, right, bottom = (f(s) for f, s in zip((min, min, max, max), zip(*spans, strict=True), strict=True))
     width = max(right - left + 2 * MARGIN, 450.0)
     foot = HEAD + bottom - top + 34.0
-    notes = [_notes(rows, MARGIN, foot, width - 2 * MARGIN) for rows in (_legend(plan, forney), key)]
-    height = max(low for _, low in notes) + 8.0
+    below = [notes(rows, MARGIN, foot, width - 2 * MARGIN) for rows in (_legend(plan, forney), key)]
+    height = max(low for _, low in below) + 8.0
     some = any(map(projected, plan.groups))
     titles = ("Declared factor graph", f"Surrogate{' with projected leaves' if some else ': nothing to project'}")
     panels = []
     for i, panel in enumerate(("declared", "surrogate")):
         shift = f"translate({(width - (right - left)) / 2 - left:.0f} {HEAD - top:.0f})"
-        words = _text(MARGIN, 70, titles[i], SOFT, 14, ' font-weight="600"')
-        inner = f'{words}\n<g transform="{shift}">\n{bodies[i]}\n</g>\n{notes[i][0]}'
+        words = text(MARGIN, 70, titles[i], SOFT, 14, ' font-weight="600"')
+        inner = f'{words}\n<g transform="{shift}">\n{bodies[i]}\n</g>\n{below[i][0]}'
         panels.append(f'<g class="panel {panel}" transform="translate({i * width:.0f} 0)">{inner}</g>')
-    return _document(name, 2 * width, height, "\n".join(panels))
-
-
-def _document(name: str, width: float, height: float, panels: str) -> str:
-    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    document = f"""<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="{FONT}">
-<title>{escape(_clean(name))}</title>
-<defs><marker id="ngmp-arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto">
-<path d="M0,1 L10,5 L0,9 z" fill="{LINE}"/></marker></defs>
-<rect width="100%" height="100%" fill="white"/>
-{_text(MARGIN, 40, name, INK, 20, ' font-weight="700"')}
-<path d="M{width / 2:.0f},60 V{height - 24:.0f}" stroke="{FRAME}"/>
-{panels}
-</svg>
-"""
-    return document.encode("ascii", "xmlcharrefreplace").decode()
+    return document(name, 2 * width, height, "\n".join(panels))

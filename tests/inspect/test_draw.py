@@ -302,7 +302,9 @@ def boxes(panel: ET.Element, kind: str) -> dict[str, Rect]:
                 x, y, w = (float(circle.attrib[k]) for k in ("cx", "cy", "r"))
                 x, y, w, h = x - w, y - w, 2 * w, 2 * w
             name = g.get("data-name") or words(g)[-1]
-            out[name + "'" * (name in out)] = Rect(x, y, x + w, y + h)
+            while name in out:
+                name += "'"
+            out[name] = Rect(x, y, x + w, y + h)
     return out
 
 
