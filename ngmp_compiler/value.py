@@ -60,15 +60,24 @@ def _unordered(keys: tuple[Any, ...], values: Any) -> _Ordered:
 jax.tree_util.register_pytree_node(_Ordered, lambda x: (list(x.items.values()), tuple(x.items)), _unordered)
 
 
+_registered: set[type] = set()  # values inside of a value see to their own dictionaries
+
+
 def _wrapped(tree: Any) -> Any:
-    return jax.tree.map(lambda x: _Ordered(x) if type(x) is dict else x, tree, is_leaf=lambda x: type(x) is dict)
+    def stop(x: Any) -> bool:
+        return type(x) is dict or type(x) in _registered
+
+    return jax.tree.map(lambda x: _Ordered(x) if type(x) is dict else x, tree, is_leaf=stop)
 
 
 def _unwrapped(tree: Any) -> Any:
-    def plain(x: Any) -> Any:
-        return {k: _unwrapped(v) for k, v in x.items.items()} if isinstance(x, _Ordered) else x
+    def stop(x: Any) -> bool:
+        return type(x) is _Ordered or type(x) in _registered
 
-    return jax.tree.map(plain, tree, is_leaf=lambda x: isinstance(x, _Ordered))
+    def plain(x: Any) -> Any:
+        return {k: _unwrapped(v) for k, v in x.items.items()} if type(x) is _Ordered else x
+
+    return jax.tree.map(plain, tree, is_leaf=stop)
 
 
 def _flatten(fields: Any, known: Structure | None) -> tuple[list[Any], Structure]:
@@ -107,6 +116,7 @@ def register(cls: _Class) -> _Class:
         object.__setattr__(x, "_structure", structure)
         return x
 
+    _registered.add(cls)
     jax.tree_util.register_pytree_node(cls, flatten, unflatten)
     return cls
 
