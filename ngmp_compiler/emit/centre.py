@@ -18,8 +18,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ngmp_kernels.families import Gaussian, MvGaussian
-
 from ..executors import Centred
 from ..graph.edges import Functional
 from ..graph.planes import Plane
@@ -97,10 +95,3 @@ def exponent(leaf: Any, mean: Float[Array, "n *width"], spread: Any = 0.0) -> Fl
         return leaf.eta1 * mean + leaf.eta2 * (mean**2 + spread)
     found = jnp.sum((leaf.eta1 + _times(leaf.eta2, mean)) * mean, -1)
     return found if jnp.ndim(spread) == 0 else found + jnp.sum(leaf.eta2 * spread, (-2, -1))
-
-
-def moved(q: Any, value: Array) -> Any:
-    """The marginal of `value + d`, from that of d."""
-    if isinstance(q, MvGaussian):
-        return MvGaussian(q.eta1 - 2 * _times(q.eta2, value), q.eta2)
-    return Gaussian(q.eta1 - 2 * q.eta2 * value, q.eta2)

@@ -16,7 +16,7 @@ from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
 from ..value import Value
-from .centre import at_mean, centre, exponent, moved, term, value
+from .centre import at_mean, centre, exponent, term, value
 from .frontier import frontiers
 from .points import may_vanish, widen
 from .rules import select
@@ -149,7 +149,7 @@ class Core(Value):
         planes: dict[Plane, AbstractFamily] = {p: Categorical(x) for p, [(_, x)] in discrete.marginals.items()}
         tables = {g: Categorical(x.reshape(x.shape[0], -1)) for g, [(_, x)] in discrete.tables.items()}
         for plane, (_, q) in solution.marginals.items():
-            planes[plane] = q if about is None else moved(q, about[plane])
+            planes[plane] = q if about is None else q.shifted(about[plane])
         planes |= products
         log_partition = self.constant + solution.log_volume + self._exponent(leaves, stage, solution, moments)
         log_partition += sum(jnp.sum(total.log_partition()) for total in products.values()) + discrete.log_partition
@@ -242,7 +242,7 @@ class Core(Value):
         """Those that are known without subtraction."""
         found = {key: q for frontier in self.frontiers for key, q in frontier.cavities(self.totals, leaves).items()}
         for f, (_, q) in solution.cavities.items():
-            found[self.keys[f]] = q if about is None else moved(q, stage.offsets[f])
+            found[self.keys[f]] = q if about is None else q.shifted(stage.offsets[f])
         return found
 
     def _totals(self, leaves: Leaves) -> dict[Plane, AbstractFamily]:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ngmp_kernels import Given
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import AbstractFamily
 
 from ..errors import ModelError, Problem, listed
 from ..graph.edges import Functional
@@ -121,9 +121,7 @@ def prior_marginals(sources: dict[str, str], groups: list[FactorGroup], names: N
         (edge,) = group.edges
         q: Any = group.factor.message()[0]  # type: ignore[attr-defined]
         if isinstance(edge, Functional):  # a message on the residual `out - mean`
-            c, precision = edge.offset, -2 * q.eta2
-            shift = precision * c if isinstance(q, Gaussian) else jnp.einsum("...ij,...j->...i", precision, c)
-            q = type(q)(q.eta1 - shift, jnp.broadcast_to(q.eta2, (shift.shape[0], *q.eta2.shape[1:])))
+            q = q.shifted(-edge.offset)
         shape = names[name][1].shape
         out[name] = jax.tree.map(
             lambda x, n=group.n, s=shape: jnp.broadcast_to(x, (n, *x.shape[1:])).reshape(*s, *x.shape[1:]), q

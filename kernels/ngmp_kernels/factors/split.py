@@ -74,8 +74,7 @@ class SplitFactor(AbstractProjected):
         if self.parts[base] == 1:
             return eta
         rest = sum(q.mean for i, q in enumerate(self._whole(marginals)[base]) if i != k)
-        force = eta.eta2 * rest if isinstance(eta, Gaussian) else jnp.einsum("...ij,...j->...i", eta.eta2, rest)
-        return type(eta)(eta.eta1 + 2 * force, eta.eta2)
+        return eta.shifted(-rest)
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
         base, k = self._locate(j)

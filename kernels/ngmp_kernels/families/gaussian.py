@@ -77,6 +77,10 @@ class Gaussian(AbstractFamily):
     def variance(self) -> Float[Array, "*b"]:
         return 1 / self.precision
 
+    def shifted(self, value: Array) -> Self:
+        """The distribution of `z + value`."""
+        return type(self)(self.eta1 - 2 * self.eta2 * value, self.eta2)
+
     def statistics(self, z: Array) -> tuple[Array, Array]:
         return z, z**2
 

@@ -95,6 +95,10 @@ class MvGaussian(AbstractFamily):
     def variance(self) -> Float[Array, "*b d"]:
         return jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
 
+    def shifted(self, value: Array) -> Self:
+        """The distribution of `z + value`."""
+        return type(self)(self.eta1 - 2 * jnp.einsum("...ij,...j->...i", self.eta2, value), self.eta2)
+
     def statistics(self, z: Array) -> tuple[Array, Array]:
         return z, z[..., :, None] * z[..., None, :]
 
