@@ -218,7 +218,7 @@ def test_several_bad_values_are_one_error():
         sample("tau", Gamma(0.0, rate=v))
         sample("y", Poisson(exp(z)), obs=y)
 
-    text = fails(DataError, model, "site 'z'", "shape must", "rate (or scale)", "counts must", y=-Y, v=-1.0)
+    text = fails(DataError, model, "site 'z'", "concentration must", "rate (or scale)", "counts must", y=-Y, v=-1.0)
     assert text.count("\n") == 4
 
 
