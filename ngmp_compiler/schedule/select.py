@@ -33,7 +33,8 @@ def fewer(chosen: Chosen, executors: Executors) -> Chosen:
     minor = {e: _minor([p for p, own in chosen if own is e], e) for e in {e for _, e in chosen}}
     for part, executor in chosen:
         if id(part) in minor[executor]:
-            shared = [e for e in executors if e is not executor and e.alike(part) is None]
+            fit = (e for e in executors if e is not executor and part.misfit(e) is None)
+            shared = [e for e in fit if e.alike(part) is None]
             executor = default(part, shared) or executor
         out.append((part, executor))
     return out

@@ -335,6 +335,23 @@ def test_every_executor_that_fits_gives_the_same(model, kinds):
         np.testing.assert_allclose(post.free_energy, posts[0].free_energy, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["chain", "star"])
+def test_rows_of_one_functional_may_run_either_way(kind):
+    """x1 - x0 and x1 - x2 along a chain, x0 - x1 and x1 - x2 about a hub: both rows of one factor move."""
+    left, right = ([1, 1], [0, 2]) if kind == "chain" else ([0, 1], [1, 2])
+
+    def model(y):
+        tau = ngmp.sample("tau", ngmp.Gamma(2.0, rate=1.0))
+        x = ngmp.sample("x", Normal(jnp.zeros(3), variance=1.0))
+        ngmp.sample("y", Normal(x[np.asarray(left)] - x[np.asarray(right)], precision=tau), obs=y)
+
+    y = jnp.asarray([0.5, -1.0])
+    post, expected = (ngmp.compile(model, executors={"x": e}, tol=1e-11)(y=y) for e in (kind, "dense"))
+    assert post.converged
+    np.testing.assert_allclose(post["x"].mean, expected["x"].mean, atol=1e-9)
+    np.testing.assert_allclose(post.free_energy, expected.free_energy, rtol=1e-9)
+
+
 def test_choices_that_do_not_fit_are_listed_at_once():
     def model(y):
         x = [ngmp.sample(n, Normal(0.0, variance=1.0)) for n in "abc"]

@@ -188,6 +188,17 @@ def numbered(sizes: dict[Plane, int], members: dict[Plane, np.ndarray]) -> tuple
     return number, total
 
 
+def put(functionals: dict[int, Any], piece: Piece, mean: Array, spread: Array) -> None:
+    """Mean and variance of the rows of a piece, beside those of other pieces of the same functional."""
+    if piece.functional in functionals:
+        rows, before, around = functionals[piece.functional]
+        assert rows is not None and piece.rows is not None
+        joined = np.concatenate([rows, piece.rows]), jnp.concatenate([before, mean]), jnp.concatenate([around, spread])
+        functionals[piece.functional] = joined
+    else:
+        functionals[piece.functional] = (piece.rows, mean, spread)
+
+
 def scale(coefficient: Any) -> Any:
     """A coefficient as a number or array."""
     return 1.0 if coefficient is None else coefficient

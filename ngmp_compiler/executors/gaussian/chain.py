@@ -14,7 +14,7 @@ from ngmp_kernels.numerics.lanes import one_by_one
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
-from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, scale
+from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, put, scale
 from .part import GaussianPart, only
 from .ties import Tie, each, matrix, row_moments
 from .vectors import Term, add_vectors, wide_moments
@@ -192,7 +192,7 @@ class ScalarChain(Chain):
                 (m0, m1), (v0, v1) = ([e.take(x) for e in tie.ends] for x in (mean, variance))
                 m = a * m1 + b * m0 + offset(tie.piece, leaves)
                 v = a**2 * v1 + b**2 * v0 + 2 * a * b * tie.index.take(covariance)
-                functionals[tie.piece.functional] = (tie.piece.rows, m, v)
+                put(functionals, tie.piece, m, v)
         return self._solution(result, mean, variance, result.covariance, functionals)
 
 
@@ -255,7 +255,7 @@ class VectorChain(Chain):
                 v = jnp.einsum("nmd,nde,nke->nmk", a, c1, a) + jnp.einsum("nmd,nde,nke->nmk", b, c0, b)
                 v = v + cross + jnp.swapaxes(cross, -1, -2)
                 m, v = (m[:, 0], v[:, 0, 0]) if tie.piece.width is None else (m, v)
-                functionals[tie.piece.functional] = (tie.piece.rows, m + offset(tie.piece, leaves), v)
+                put(functionals, tie.piece, m + offset(tie.piece, leaves), v)
         return self._solution(result, mean, covariance, result.cross, functionals)
 
     def _matrices(self, tie: Tie, dtype: Any) -> tuple[Array, Array]:

@@ -18,7 +18,7 @@ from ngmp_kernels.families import Gaussian
 
 from ...graph.planes import Plane
 from ..base import members
-from .base import GaussianExecutor, Leaf, Piece, Potential, Roles, Solution, offset, potential, scale
+from .base import GaussianExecutor, Leaf, Piece, Potential, Roles, Solution, offset, potential, put, scale
 from .independent import anchors, local_index
 from .part import GaussianPart, only
 from .vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
@@ -150,7 +150,7 @@ class Star(GaussianExecutor):
         for piece in (term.piece for term in self.direct):
             if piece.functional in requested and piece.width is None:
                 m, v = hub.moments(piece)
-                functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
+                put(functionals, piece, m + offset(piece, leaves), v)
         count = len(self.satellites[1])
         dtype = hub.marginal.dtype
         x_mean, x_variance = jnp.zeros(count, dtype), jnp.zeros(count, dtype)
@@ -161,12 +161,12 @@ class Star(GaussianExecutor):
             x_mean, x_variance = x_mean + index.add(m), x_variance + index.add(v)
             if piece.functional in requested:
                 variance = a**2 * v + kf - 2 * a * gain * kf
-                functionals[piece.functional] = (piece.rows, a * m + f + offset(piece, leaves), variance)
+                put(functionals, piece, a * m + f + offset(piece, leaves), variance)
         for piece, index in self.unary:
             if piece.functional in requested:
                 a = scale(piece.links[0].coefficient)
                 m, v = a * index.take(x_mean) + offset(piece, leaves), a**2 * index.take(x_variance)
-                functionals[piece.functional] = (piece.rows, m, v)
+                put(functionals, piece, m, v)
         satellites = Gaussian.from_mean_variance(x_mean, x_variance)
         log_volume += hub.log_volume
         marginals, means = self._together(hub.marginal, satellites), self._together(hub.mean, x_mean)
