@@ -33,6 +33,8 @@ def infer(program: Specialised, init: State | Given | None = None) -> Posterior:
 
 def settle(solver: Solver, start: Leaves) -> State:
     """Iterate to the fixed point; the leaves have its derivatives in the arrays of the map."""
+    if not solver.map.projected:  # there is nothing to iterate
+        return solver.exact(solver.init({}), solver.map.core.run({}).proper)[0]
     # The iteration is not differentiated; the fixed point is.
     alone = any(executor.alone for executor in solver.map.plan.gaussian)
     state = without_derivatives(Solver.run, solver, solver.init(start), alone)
