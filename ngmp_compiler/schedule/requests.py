@@ -62,17 +62,16 @@ class Wishes:
             more: what can be asked for that is no executor, and why it does not fit; None if it does.
             skip: what is not for parts.
         """
-        own = [i for i in self.among(part.nodes) if self.kinds[i] not in skip]
+        known = {*more, *self.executors} - {*skip}  # any other name was refused before
+        own = [i for i in self.among(part.nodes) if self.kinds[i] in known]
         for i in own:
             kind, first = self.kinds[i], self.kinds[own[0]]
             if kind != first:
                 self.refuse(
                     i, f"'{self.names[own[0]]}' asks for '{first}' for the same variables", "ask for one of them"
                 )
-            elif kind in more or kind in self.executors:
-                why = more[kind] if kind in more else part.misfit(self.executors[kind])
-                if why is not None:
-                    self.refuse(i, why, self._fitting(part, more))
+            elif (why := more[kind] if kind in more else part.misfit(self.executors[kind])) is not None:
+                self.refuse(i, why, self._fitting(part, more))
         if not own or self.problems:
             return None
         return self.executors.get(self.kinds[own[0]], self.kinds[own[0]])
