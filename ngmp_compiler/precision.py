@@ -22,7 +22,7 @@ def _floating(x: Any) -> bool:
 
 def precision(leaves: list[Any]) -> Any:
     """The widest of the floating inputs, at least float32; without any, what jax takes a Python float for."""
-    floats = [x.dtype for x in leaves if _floating(x)]
+    floats = [jax.dtypes.canonicalize_dtype(x.dtype) for x in leaves if _floating(x)]  # as jax will take them
     return jnp.result_type(jnp.float32, *floats) if floats else jnp.result_type(float)
 
 
@@ -65,7 +65,7 @@ def reason(arguments: dict[str, Any]) -> str:
     """Why a program has its precision, in a few words."""
     paths = jax.tree_util.tree_leaves_with_path(arguments)
     wanted = precision([x for _, x in paths])
-    decide = (path for path, x in paths if _floating(x) and jnp.promote_types(x.dtype, jnp.float32) == wanted)
+    decide = (path for path, x in paths if _floating(x) and precision([x]) == wanted)
     names = [f"'{input_name(path)}'" for path in decide]
     if not names:
         return "what jax takes Python numbers for: no input is a floating array"
