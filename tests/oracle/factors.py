@@ -114,12 +114,12 @@ def _mv_normal(out: Any, mean: Any, **scale: Any) -> Any:
     return Noise(residual, precision)
 
 
-def _gamma(out: Any, shape: Any, rate: Any = None, scale: Any = None) -> Any:
+def _gamma(out: Any, concentration: Any, rate: Any = None, scale: Any = None) -> Any:
     rate = 1 / scale if rate is None else rate
-    log_scale = shape * np.log(rate) - gammaln(shape)
+    log_scale = concentration * np.log(rate) - gammaln(concentration)
     if _constant(out):
-        return Constant(log_scale + (shape - 1) * np.log(out) - rate * out)
-    return Conjugate(out, np.array([shape - 1, -rate]), log_scale)
+        return Constant(log_scale + (concentration - 1) * np.log(out) - rate * out)
+    return Conjugate(out, np.array([concentration - 1, -rate]), log_scale)
 
 
 def _beta(out: Any, a: Any, b: Any) -> Any:
