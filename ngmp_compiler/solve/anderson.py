@@ -116,7 +116,7 @@ class Mixing(AbstractStep):
 
     def init(self, params: Any) -> AndersonState:
         history = jax.tree.map(lambda x: jnp.zeros((self.memory, *x.shape), x.dtype), params)
-        dtype = jnp.result_type(*(jax.tree.leaves(params) or [float]))
+        dtype = jnp.result_type(*(jax.tree.leaves(params) or [jnp.float32]))  # of nothing: the narrowest
         size, zero = jnp.asarray(jnp.inf, dtype), jnp.asarray(0)
         wait, rest = jnp.asarray(self.after), jnp.asarray(_FIRST_REST)
         return AndersonState(ones(params), history, history, zero, zero, size, wait, rest, jnp.asarray(True))
