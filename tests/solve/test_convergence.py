@@ -15,6 +15,7 @@ import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, MvNormal, Normal, Poisson, dot, exp
 from ngmp_compiler import options as _options
 from ngmp_compiler.solve.moves import broadens, within
+from ngmp_compiler.solve.step import as_step
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian
 
@@ -132,7 +133,7 @@ def test_a_run_that_fails_climbs_the_ladder_and_says_so(rng, monkeypatch):
     program = ngmp.compile(level)
     good = program(y=y)
     # A first rung that cannot get there: steps of a thousandth.
-    monkeypatch.setattr(_options, "_LADDER", (optax.sgd(1e-3), *_options._LADDER[1:]))
+    monkeypatch.setattr(_options, "_LADDER", (as_step(optax.sgd(1e-3)), *_options._LADDER[1:]))
     crippled = ngmp.compile(level)
     post = crippled(y=y)
     assert bool(post.converged) and int(post.state.rung) >= 1 and int(post.sweeps) > 60
