@@ -8,6 +8,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -66,6 +67,7 @@ class Program:
 
     def _front(self, static: Static, dynamic: list[Any], named: Iterable[str]) -> Front:
         """The model declared, rolled and typed; the model function runs once for inputs of these shapes and types."""
+        dynamic = [jnp.asarray(x) for x in dynamic]
         key = static, frozenset(named), tuple([(x.shape, x.dtype, x.weak_type) for x in dynamic])
         make = functools.partial(stage, self.model, self._options, static, dynamic, key[1])
         return self._compiled.stage(key, make)(dynamic)
