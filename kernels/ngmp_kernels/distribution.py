@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -88,7 +88,7 @@ class Distribution:
         cls._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
         cls._keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "Distribution":
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Python's own words for `Normal(0.0, 1.0)` do not say that scales go by keyword, nor which there are.
         known = cls._positional + cls._keywords
         unknown = [name for name in kwargs if name not in known]
