@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -132,7 +132,10 @@ REGISTRY: dict[str, type[Distribution]] = {}
 """Every distribution by name; see `register`."""
 
 
-def register(cls: type[Distribution]) -> type[Distribution]:
+_Declared = TypeVar("_Declared", bound=type[Distribution])
+
+
+def register(cls: _Declared) -> _Declared:
     """Class decorator: make a distribution known to the compiler and to the kernel oracle."""
     if cls.__name__ in REGISTRY:
         raise ValueError(f"a distribution called {cls.__name__} is registered already")
