@@ -12,7 +12,6 @@ from ngmp_kernels import AbstractProjected
 from .emit.map import Map
 from .emit.rules import NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
-from .graph.edges import TableEdge
 from .graph.groups import FactorGroup
 from .passes.factorise import separated
 from .solve.anderson import adaptive, anderson
@@ -116,11 +115,9 @@ def _supported(rule: AbstractRule, factor: Any) -> bool:
 def check_repeats(groups: list[FactorGroup]) -> None:
     """Refuse a factor with one variable behind two of its interfaces: their messages would not be independent."""
     problems = []
-    for group in groups:
+    for group in (g for g in groups if g.projected):
         seen: dict[Any, np.ndarray] = {}
-        for j, edge in enumerate(group.edges if not group.conjugate else ()):
-            if edge is None or isinstance(edge, TableEdge):
-                continue
+        for j, edge in enumerate(group.edges):
             for end in edge.ends():
                 for plane, other, positions in [(p, i, x) for (p, i), x in seen.items()]:
                     if plane == end.plane and other != j and np.any(positions == end.index.positions):
@@ -138,7 +135,7 @@ def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:
     problems = []
     for group in groups:
         rule, factor = rules[group.name], group.factor
-        if group.conjugate or all(e is None for e in group.edges):
+        if not group.projected:
             continue
         whys: dict[str, list[str]] = {}
         for j, name in enumerate(factor.interfaces):
@@ -174,14 +171,14 @@ def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Prob
 
 def choose_blocks(options: Options, map: Map) -> list[list[str]]:
     """The leaves of every block of the schedule; those that no block names form a last one."""
-    keys = [g.key(j) for g in map.projected for j in range(len(g.edges))]
+    keys = [key for g in map.projected for key in g.keys]
     if options.schedule is None:
-        first = [g.key(j) for g in map.projected for j in g.factor.leading()]  # type: ignore[attr-defined]
+        first = [g.keys[j] for g in map.projected for j in g.factor.leading()]  # type: ignore[attr-defined]
         rest = [k for k in keys if k not in first]
         return [first, rest] if first and rest else [keys]
     pairs = [(g, j) for g in map.projected for j in range(len(g.edges))]
     # The groups of one site ("y" and "y#2", say) go by the name of the site.
-    known = {g.key(j): {g.key(j), g.given.name, f"{g.given.name}.{g.factor.interfaces[j]}"} for g, j in pairs}
+    known = {g.keys[j]: {g.keys[j], g.given.name, f"{g.given.name}.{g.factor.interfaces[j]}"} for g, j in pairs}
     blocks, left, problems = [], list(keys), []
     for block in options.schedule:
         found = [k for k in left if known[k] & set(block)]

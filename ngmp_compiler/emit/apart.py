@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import Categorical
 
-from ..graph.edges import PlaneEdge
 from ..graph.groups import FactorGroup
 from ..graph.index import index_map
 from .core import Leaves, masked
@@ -60,11 +59,11 @@ def selectors(map: Any) -> list[Selector]:
         for group in map.projected:
             for j in group.factor.leading() if group.observed else ():
                 edge = group.edges[j]
-                if isinstance(edge, PlaneEdge) and edge.plane == plane and own[edge.index.positions].all():
+                if edge.plane == plane and own[edge.index.positions].all():
                     found.append(Emission(group, j, _rows(group, edge.index.positions)))
         if not found:
             continue
-        touched = [np.unique(e.group.edges[e.j].index.positions) for e in found]  # type: ignore[union-attr]
+        touched = [np.unique(e.group.edges[e.j].index.positions) for e in found]
         same = all(np.array_equal(t, touched[0]) for t in touched)
         if same and len(touched[0]) >= 2 * plane.event_shape[0] and all(e.rows.size for e in found):
             out.append(Selector(name, plane, touched[0], found))
@@ -88,7 +87,7 @@ def apart(map: Any, leaves: Leaves) -> Leaves:
     found = selectors(map)
     if not found:
         return leaves
-    keys = [e.group.key(e.j) for s in found for e in s.emissions]
+    keys = [e.group.keys[e.j] for s in found for e in s.emissions]
     first = map.evaluate(leaves, frozenset(keys))
     symmetric = jnp.stack([_symmetric(s, first) for s in found])
     return jax.lax.cond(jnp.any(symmetric), lambda x: _separated(map, found, x, symmetric), lambda x: x, leaves)
@@ -99,7 +98,7 @@ def _symmetric(selector: Selector, first: Any) -> Bool[Array, ""]:
     at = index_map(selector.positions, first.core.planes[selector.plane].eta1.shape[0])
     logits = at.take(first.core.planes[selector.plane].eta1)
     for group, j, _ in selector.emissions:
-        logits = logits + at.take(group.edges[j].index.add(first.target[group.key(j)].eta1))  # type: ignore[union-attr]
+        logits = logits + at.take(group.edges[j].index.add(first.target[group.keys[j]].eta1))
     n = logits.shape[0]
     weights = jnp.cos(jnp.arange(n, dtype=logits.dtype)) ** 2 + 0.1  # alike for no two variables
     scores = jnp.sort(weights @ jax.nn.log_softmax(logits, axis=-1)) / n
@@ -119,8 +118,8 @@ def _separated(map: Any, found: list[Selector], leaves: Leaves, symmetric: Bool[
         whole = jnp.zeros((map.plan.planes[selector.plane], classes), map.plan.dtype)
         whole = whole.at[selector.positions].set(logits.astype(map.plan.dtype))
         for group, j, _ in selector.emissions:
-            key = group.key(j)
-            eta = masked(group, group.edges[j].index.take(whole))  # type: ignore[union-attr]
+            key = group.keys[j]
+            eta = masked(group, group.edges[j].index.take(whole))
             leaves = {**leaves, key: Categorical(jnp.where(broken, eta, leaves[key].eta1))}  # type: ignore[attr-defined]
             held.add(key)
     free = frozenset(leaves) - held

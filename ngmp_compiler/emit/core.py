@@ -1,6 +1,5 @@
 """The conjugate core as a function: leaves in, marginals of every interface and the log-partition out."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,6 @@ from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGauss
 
 from ..executors import DiscreteSolution, Solution
 from ..executors.base import assemble
-from ..graph.edges import PlaneEdge, TableEdge
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
@@ -77,7 +75,7 @@ class Core(Value):
                        if p.family.core != "gaussian"}  # fmt: skip
         self.tables: dict[int, Array] = {}
         for g, group in enumerate(plan.groups):
-            if not group.edges or all(e is None for e in group.edges):
+            if group.constant:
                 values = group.factor.log_density(*group.constants)
                 self.constant += jnp.sum(masked(group, jnp.asarray(values)))
             elif group.conjugate:
@@ -85,6 +83,11 @@ class Core(Value):
         self.still = [self.shared.get((g, j), self.fixed.get((g, j))) for g, j, _ in plan.functionals]
         if plan.sums is not None:  # what is left of a sum moves whenever a private variable does
             self.still = [None if f in plan.sums.functionals else leaf for f, leaf in enumerate(self.still)]
+        # Projected interfaces on variables or tables: (group, key, edge).
+        self.direct: list[tuple[int, str, Any]] = [
+            (g, key, edge) for g, group in enumerate(plan.groups) if group.projected
+            for key, edge in zip(group.keys, group.edges, strict=True) if edge.family.core != "gaussian"
+        ]  # fmt: skip
         self.prepared: list[Any] = [executor.prepare(list(self.still), dtype) for executor in plan.gaussian]
         self.frontiers = frontiers(plan)
         self.vanishing = frozenset(f for f, (_, _, edge) in enumerate(plan.functionals) if may_vanish(edge))
@@ -102,7 +105,7 @@ class Core(Value):
         message = jax.tree.map(lambda x: masked(group, x), message)
         if functional:
             self.fixed[g, 0] = message
-        elif isinstance(edge, PlaneEdge):
+        elif edge.plane is not None:
             self.totals[edge.plane] += jax.tree.map(edge.index.add, message)
         else:
             shared = group.mask is None
@@ -127,7 +130,7 @@ class Core(Value):
 
     def _stacked(self, leaves: Leaves) -> list[Any]:
         """The leaves of all functionals, fixed or not."""
-        keys = (((g, j), self.plan.groups[g].key(j)) for g, j, _ in self.plan.functionals)
+        keys = (((g, j), self.plan.groups[g].keys[j]) for g, j, _ in self.plan.functionals)
         return [leaves[key] if key in leaves else self.fixed[at] for at, key in keys]
 
     def run(
@@ -141,8 +144,8 @@ class Core(Value):
         wanted = frozenset(f for f, key in enumerate(self.keys) if key in leaves) if requested is None else requested
         solution = self._gaussian(stage, wanted)
         moments, points = self._moments(solution, stage, about)
-        widths = (self.plan.functionals[f][2].width for f in moments)
-        functionals = {f: _gaussian(width)(*moments[f]) for f, width in zip(moments, widths, strict=True)}
+        families: list[Any] = [edge.family for _, _, edge in self.plan.functionals]
+        functionals = {f: families[f].from_mean_covariance(*x) for f, x in moments.items()}
         totals = self._totals(leaves)
         products = {plane: total for plane, total in totals.items() if plane.family.core == "product"}
         discrete = self._discrete(totals, leaves)
@@ -172,7 +175,7 @@ class Core(Value):
     @property
     def keys(self) -> list[str]:
         """Of the leaves of functionals."""
-        return [self.plan.groups[g].key(j) for g, j, _ in self.plan.functionals]
+        return [self.plan.groups[g].keys[j] for g, j, _ in self.plan.functionals]
 
     def _stage(self, leaves: Leaves, about: dict[Plane, Array] | None) -> _Stage:
         plan, stacked = self.plan, self._stacked(leaves)
@@ -229,14 +232,7 @@ class Core(Value):
 
     def _edges(self, leaves: Leaves, planes: dict[Plane, AbstractFamily], tables: dict[int, Categorical]) -> Leaves:
         """The marginals of projected interfaces that are variables or tables."""
-        edges: Leaves = {}
-        for g, group in enumerate(self.plan.groups):
-            for j, edge in enumerate(group.edges):
-                if group.key(j) in leaves and isinstance(edge, PlaneEdge):
-                    edges[group.key(j)] = edge.marginal(planes)
-                elif group.key(j) in leaves and isinstance(edge, TableEdge):
-                    edges[group.key(j)] = tables[g]
-        return edges
+        return {key: edge.marginal(planes, tables.get(g)) for g, key, edge in self.direct if key in leaves}
 
     def _cavities(self, leaves: Leaves, solution: Solution, stage: _Stage, about: dict[Plane, Array] | None) -> Leaves:
         """Those that are known without subtraction."""
@@ -247,25 +243,20 @@ class Core(Value):
 
     def _totals(self, leaves: Leaves) -> dict[Plane, AbstractFamily]:
         totals = dict(self.totals)
-        for group in self.plan.groups:
-            for j, edge in enumerate(group.edges):
-                if isinstance(edge, PlaneEdge) and group.key(j) in leaves:
-                    totals[edge.plane] += jax.tree.map(edge.index.add, leaves[group.key(j)])
+        for _, key, edge in self.direct:
+            if edge.plane is not None and key in leaves:
+                totals[edge.plane] += jax.tree.map(edge.index.add, leaves[key])
         return totals
 
     def _discrete(self, totals: dict[Plane, AbstractFamily], leaves: Leaves) -> DiscreteSolution:
         """The solution of the categorical executors."""
         unary = {p: t.eta1 for p, t in totals.items() if p.family.core == "categorical"}  # type: ignore[attr-defined]
-        tables, wanted = dict(self.tables), set()
-        for g, group in enumerate(self.plan.groups):
-            for j, edge in enumerate(group.edges):
-                if isinstance(edge, TableEdge):
-                    wanted |= {g} if group.observed or not group.conjugate else set()
-                    if group.key(j) in leaves:
-                        tables[g] = leaves[group.key(j)].eta1.reshape(group.n, *edge.shape)  # type: ignore[attr-defined]
+        tables = dict(self.tables)
+        wanted = {g for g in tables if self.plan.groups[g].observed}
+        for g, key, edge in self.direct:
+            if edge.plane is None and key in leaves:
+                tables[g] = leaves[key].eta1.reshape(edge.n, *edge.shape)  # type: ignore[attr-defined]
+                wanted.add(g)
         found = [executor.solve(unary, tables, frozenset(wanted)) for executor in self.plan.discrete]
         return DiscreteSolution.merged(found, self.plan.planes, [group.n for group in self.plan.groups])
 
-
-def _gaussian(width: int | None) -> Callable[..., Gaussian | MvGaussian]:
-    return Gaussian.from_mean_variance if width is None else MvGaussian.from_mean_covariance

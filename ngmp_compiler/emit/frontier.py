@@ -11,7 +11,6 @@ import numpy as np
 from ngmp_kernels.families import AbstractFamily
 
 from ..executors import Rows, leave_one_out
-from ..graph.edges import PlaneEdge
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
 
@@ -45,9 +44,9 @@ def frontiers(plan: Plan) -> list[Frontier]:
     ends: dict[Plane, list[tuple[str, np.ndarray]]] = {}
     wanted = set()
     for group in plan.groups:
-        for j, edge in enumerate(group.edges if not group.conjugate else ()):
-            if isinstance(edge, PlaneEdge) and edge.plane.family.core == "product":
-                ends.setdefault(edge.plane, []).append((group.key(j), edge.index.positions))
+        for key, edge in zip(group.keys, group.edges, strict=True) if group.projected else ():
+            if edge.plane is not None and edge.family.core == "product":
+                ends.setdefault(edge.plane, []).append((key, edge.index.positions))
                 wanted |= {edge.plane} if len(group.edges) > 1 else set()
     out = []
     for plane in (p for p in ends if p in wanted):

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
+from ngmp_kernels.families import AbstractFamily
 
 from ..errors import ModelError, Problem, listed
-from ..graph.edges import Functional, PlaneEdge
+from ..graph.edges import AbstractEdge
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
 
@@ -61,7 +61,10 @@ def _words(q: Any) -> str:
 def _put(guess: Guess | None, plan: Plan, plane: Plane, positions: np.ndarray, q: AbstractFamily) -> Guess:
     size = plan.planes[plane]
     if guess is None:
-        guess = Guess(plane.family.flat((size,), plane.event_shape, plan.dtype), np.zeros(size, bool))
+        # Of what was not given, which is not used, any proper values do: those of functionals are divided by.
+        family: Any = plane.family
+        make = family.standard if family.core == "gaussian" else family.flat
+        guess = Guess(make((size,), plane.event_shape, plan.dtype), np.zeros(size, bool))
     at, batch = positions.reshape(-1), len(q.batch_shape)
 
     def put(whole: Array, x: Array) -> Array:
@@ -73,43 +76,10 @@ def _put(guess: Guess | None, plan: Plan, plane: Plane, positions: np.ndarray, q
     return Guess(jax.tree.map(put, guess.marginal, q), known)
 
 
-def at_interface(found: dict[Plane, Guess], edge: Any) -> tuple[AbstractFamily, np.ndarray] | None:
+def at_interface(found: dict[Plane, Guess], edge: AbstractEdge) -> tuple[AbstractFamily, np.ndarray] | None:
     """The marginal of an interface under the given ones, independent of each other, and the rows (n,) that have one."""
-    if isinstance(edge, PlaneEdge) and edge.plane in found:
-        marginal, known = found[edge.plane]
-        return edge.marginal({edge.plane: marginal}), known[edge.index.positions]
-    if not isinstance(edge, Functional) or any(link.plane not in found for link in edge.links):
+    ends = edge.ends()
+    if any(end.plane not in found for end in ends):
         return None
-    rows = np.ones(edge.n, bool)
-    mean: Any = edge.offset
-    spread: Any = 0.0
-    for plane, index, op, c in edge.links:
-        rows &= found[plane].known[index.positions]
-        # What was not given is flat: any proper values do, since its rows are not used.
-        q = _proper(found[plane])
-        m, v = index.take(q.mean), index.take(q.covariance if plane.event_shape else q.variance)
-        m, v = _linear(op, c, m, v, plane, edge.width)
-        mean, spread = mean + m, spread + v
-    if not rows.any():
-        return None
-    make = Gaussian.from_mean_variance if edge.width is None else MvGaussian.from_mean_covariance
-    return make(mean, spread), rows
-
-
-def _linear(op: str, c: Any, m: Array, v: Array, plane: Plane, width: int | None) -> tuple[Array, Array]:
-    """Mean and (co)variance of `c x`."""
-    if op == "scale":
-        a = jnp.ones(1, m.dtype) if c is None else jnp.asarray(c)
-        return a.reshape(-1, *(1,) * (m.ndim - 1)) * m, (a**2).reshape(-1, *(1,) * (v.ndim - 1)) * v
-    if op == "dot":
-        return jnp.einsum("...d,...d->...", c, m), jnp.einsum("...d,...de,...e->...", c, v, c)
-    if not plane.event_shape:  # stacked scalars
-        m, v = m[..., None], v[..., None, None]
-    return jnp.einsum("...md,...d->...m", c, m), jnp.einsum("...md,...de,...ke->...mk", c, v, c)
-
-
-def _proper(guess: Guess) -> Any:
-    marginal: Any = guess.marginal
-    unit = jnp.ones_like(marginal.eta2) if isinstance(marginal, Gaussian) else jnp.eye(marginal.eta2.shape[-1])
-    unknown = jnp.asarray(~guess.known).reshape(-1, *(1,) * (marginal.eta2.ndim - 1))
-    return type(marginal)(marginal.eta1, jnp.where(unknown, -0.5 * unit, marginal.eta2))
+    rows = np.logical_and.reduce([found[end.plane].known[end.index.positions] for end in ends])
+    return (edge.marginal({plane: guess.marginal for plane, guess in found.items()}), rows) if rows.any() else None

@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels import Delta, Quadrature, tangent_projection
-from ngmp_kernels.families import AbstractFamily, Gaussian
+from ngmp_kernels.families import AbstractFamily
 
 from ..graph.groups import FactorGroup
 from ..schedule.choose import Plan
@@ -68,11 +68,11 @@ class Map(Value):
     @property
     def projected(self) -> list[FactorGroup]:
         """The groups whose factors are not conjugate."""
-        return [g for g in self.plan.groups if g.edges and not g.conjugate and any(e is not None for e in g.edges)]
+        return [g for g in self.plan.groups if g.projected]
 
     def _incoming(self, group: FactorGroup, result: CoreResult, leaves: Leaves) -> Incoming:
         """What stands around a group; a variable that all its factors share may have one row."""
-        keys = [group.key(j) for j in range(len(group.edges))]
+        keys = group.keys
         marginals = tuple(_once(edge, result.edges[k]) for edge, k in zip(group.edges, keys, strict=True))
         known = tuple(map(result.cavities.get, keys)) if len(keys) > 1 else None
         return Incoming(marginals, tuple(leaves[k] for k in keys), known)
@@ -104,7 +104,7 @@ class Map(Value):
         for group in self.projected:
             incoming = self._incoming(group, result, leaves)
             for j, q in enumerate(incoming.marginals):
-                key = group.key(j)
+                key = group.keys[j]
                 fine[key] = jnp.broadcast_to(q.is_proper(), (group.n,))
                 if keys is not None and key not in keys:
                     continue
@@ -117,7 +117,7 @@ class Map(Value):
                     share = jnp.where(exists, shares[group.name], 0.0)
                     borrowed[key] = masked(group, share < 1.0)
                     eta = self._tempered(group, j, incoming.marginals, eta, share)
-                if key in result.points and isinstance(q, Gaussian):
+                if key in result.points and not q.event_shape:
                     eta = select(result.points[key], self._at_point(group, j, incoming), eta)
                 target[key] = eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
                 for x in jax.tree.leaves(eta):
@@ -197,7 +197,7 @@ class Map(Value):
             hints = [None if h is None else self._fill(group, h) for h in factor.initial()]
             flat = [self._flat(group, j) for j in range(len(group.edges))]
             known = [at_interface(found, edge) for edge in group.edges]
-            priors = (edge.prior(self.core.totals, self.plan.dtype) for edge in group.edges)  # type: ignore[union-attr]
+            priors = (edge.prior(self.core.totals, self.plan.dtype) for edge in group.edges)
             start = [prior if h is None else h for h, prior in zip(hints, priors, strict=True)]
             start = tuple(s if k is None else select(jnp.asarray(k[1]), k[0], s)
                           for s, k in zip(start, known, strict=True))  # fmt: skip
@@ -208,13 +208,13 @@ class Map(Value):
                     eta, exists = self._target(group, j, Incoming(start, tuple(flat)))
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
-                leaves[group.key(j)] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
+                leaves[group.keys[j]] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
         return leaves if given else apart(self, leaves)
 
     def hinted(self) -> dict[str, bool]:
         """By leaf, whether `initial` starts it at the data."""
         found = [(g, g.factor.initial()) for g in self.projected]  # type: ignore[attr-defined]
-        return {g.key(j): hint is not None for g, hints in found for j, hint in enumerate(hints)}
+        return {g.keys[j]: hint is not None for g, hints in found for j, hint in enumerate(hints)}
 
     def _fill(self, group: FactorGroup, hint: AbstractFamily) -> AbstractFamily:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])).astype(self.plan.dtype), hint)

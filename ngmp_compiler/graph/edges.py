@@ -1,22 +1,26 @@
 """Edges: what the interfaces of n factors stand on.
 
-Each has a `family` and an `event_shape`, `ends()`, the variables under it, a `prior` to start from and, printed, says
-what it touches. Gaussian interfaces stand on affine functionals, others on a variable each, or on a table of classes.
+Gaussian interfaces stand on affine functionals, others on a variable each, or on a table of classes. What all passes
+ask of them is in `AbstractEdge`; only the pass that makes them and those that take them apart know which is which.
 """
 
+import abc
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from .index import IndexMap
 from .planes import Plane
 
-Totals = Mapping[Plane, Any]  # the sum of the conjugate messages on the variables of a plane
+Marginals = Mapping[Plane, Any]  # of all variables of a plane, or what messages say of them
 
 
 class Link(NamedTuple):
@@ -31,105 +35,132 @@ class Link(NamedTuple):
         return {"scale": "", "dot": "dot ", "matmul": "A@ "}[self.op] + f"{self.plane}[{self.index}]"
 
 
-class Functional(NamedTuple):
+class AbstractEdge(eqx.Module):
+    """n interfaces; printed, it says what it touches."""
+
+    n: eqx.AbstractVar[int]
+    family: eqx.AbstractVar[type[AbstractFamily]]
+    event_shape: eqx.AbstractVar[tuple[int, ...]]
+    plane: eqx.AbstractVar[Plane | None]  # whose variables stand there, one each; None where it takes several
+    shared: eqx.AbstractVar[bool]  # whether one row stands for all n, so that nodes are placed once
+
+    @abc.abstractmethod
+    def ends(self) -> tuple[Link, ...]:
+        """The variables under it."""
+
+    @abc.abstractmethod
+    def marginal(self, planes: Marginals, joint: Any = None) -> Any:
+        """Its marginals (n,): those of its variables; of several variables the `joint` one, or as if independent."""
+
+    @abc.abstractmethod
+    def prior(self, totals: Marginals, dtype: Any) -> Any:
+        """What to start from, given the sums of the conjugate messages on variables."""
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.ends()))
+
+
+class Functional(AbstractEdge):
     """n affine functionals `r = sum_j coefficient_j x_j + offset`, scalars or vectors of length `width`."""
 
     links: tuple[Link, ...]
     offset: Any  # (n|1, *event)
     n: int
     width: int | None  # None: scalar
+    family: type[AbstractFamily] = eqx.field(init=False, static=True)
+    event_shape: tuple[int, ...] = eqx.field(init=False, static=True)
+    plane: None = eqx.field(init=False, static=True, default=None)
+    shared: bool = eqx.field(init=False, static=True, default=False)
 
-    @property
-    def family(self) -> type[AbstractFamily]:
-        return Gaussian if self.width is None else MvGaussian
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        return () if self.width is None else (self.width,)
-
-    @property
-    def shared(self) -> bool:
-        return False
+    def __post_init__(self) -> None:
+        self.family, self.event_shape = (Gaussian, ()) if self.width is None else (MvGaussian, (self.width,))
 
     def ends(self) -> tuple[Link, ...]:
         return self.links
 
-    def prior(self, totals: Totals, dtype: Any) -> Any:
+    def moments(self, planes: Marginals) -> tuple[Array, Array]:
+        """Means and (co)variances where the variables are independent of each other."""
+        mean: Any = self.offset
+        spread: Any = 0.0
+        for plane, index, op, c in self.links:
+            m, v = _linear(op, c, index.take(planes[plane].mean), index.take(planes[plane].covariance), plane)
+            mean, spread = mean + m, spread + v
+        return mean, spread
+
+    def marginal(self, planes: Marginals, joint: Any = None) -> Any:
+        return self.family.from_mean_covariance(*self.moments(planes)) if joint is None else joint  # type: ignore[attr-defined]
+
+    def prior(self, totals: Marginals, dtype: Any) -> Any:
         """N(0, 1): what is known of its variables is known jointly."""
-        if self.width is None:
-            return Gaussian.from_mean_variance(jnp.zeros(self.n, dtype), jnp.ones(self.n, dtype))
-        eye = jnp.broadcast_to(jnp.eye(self.width, dtype=dtype), (self.n, self.width, self.width))
-        return MvGaussian.from_information(0 * eye[..., 0], eye)
-
-    def __str__(self) -> str:
-        return " + ".join(map(str, self.links))
+        return self.family.standard((self.n,), self.event_shape, dtype)  # type: ignore[attr-defined]
 
 
-class PlaneEdge(NamedTuple):
+def _linear(op: str, c: Any, m: Array, v: Array, plane: Plane) -> tuple[Array, Array]:
+    """Mean and (co)variance of `c x`."""
+    if op == "scale":
+        a = jnp.ones(1, m.dtype) if c is None else jnp.asarray(c)
+        return a.reshape(-1, *(1,) * (m.ndim - 1)) * m, (a**2).reshape(-1, *(1,) * (v.ndim - 1)) * v
+    if op == "dot":
+        return jnp.einsum("...d,...d->...", c, m), jnp.einsum("...d,...de,...e->...", c, v, c)
+    if not plane.event_shape:  # stacked scalars
+        m, v = m[..., None], v[..., None, None]
+    return jnp.einsum("...md,...d->...m", c, m), jnp.einsum("...md,...de,...ke->...mk", c, v, c)
+
+
+class PlaneEdge(AbstractEdge):
     """n interfaces that are variables of a non-Gaussian plane."""
 
-    plane: Plane
+    plane: Plane = eqx.field(static=True)
     index: IndexMap
+    n: int = eqx.field(init=False)
+    family: type[AbstractFamily] = eqx.field(init=False, static=True)
+    event_shape: tuple[int, ...] = eqx.field(init=False, static=True)
+    shared: bool = eqx.field(init=False, static=True)
 
-    @property
-    def family(self) -> type[AbstractFamily]:
-        return self.plane.family
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        return self.plane.event_shape
-
-    @property
-    def shared(self) -> bool:
-        """Whether one row stands for all n, so that nodes are placed once."""
-        return self.index.kind == "one" and self.family.core == "product"
+    def __post_init__(self) -> None:
+        self.n, (self.family, self.event_shape) = self.index.n, self.plane
+        self.shared = self.index.kind == "one" and self.family.core == "product"
 
     def ends(self) -> tuple[Link, ...]:
         return (Link(self.plane, self.index, "scale", None),)
 
-    def marginal(self, planes: Totals) -> Any:
+    def marginal(self, planes: Marginals, joint: Any = None) -> Any:
         return jax.tree.map(self.index.take, planes[self.plane])
 
-    def prior(self, totals: Totals, dtype: Any) -> Any:
+    def prior(self, totals: Marginals, dtype: Any) -> Any:
         """Its conjugate messages."""
         return self.marginal(totals)
 
-    def __str__(self) -> str:
-        return f"{self.plane}[{self.index}]"
 
-
-class TableEdge(NamedTuple):
+class TableEdge(AbstractEdge):
     """n joint interfaces over two or more categorical variables, the axes of a table.
 
     As an interface it is one categorical variable, whose classes are the cells of the table in row-major order.
     """
 
     sides: tuple[PlaneEdge, ...]
+    n: int = eqx.field(init=False)
+    shape: tuple[int, ...] = eqx.field(init=False, static=True)
+    event_shape: tuple[int, ...] = eqx.field(init=False, static=True)
+    family: type[AbstractFamily] = eqx.field(init=False, static=True, default=Categorical)
+    plane: None = eqx.field(init=False, static=True, default=None)
+    shared: bool = eqx.field(init=False, static=True, default=False)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(side.plane.event_shape[0] for side in self.sides)
-
-    @property
-    def family(self) -> type[AbstractFamily]:
-        return Categorical
-
-    @property
-    def event_shape(self) -> tuple[int, ...]:
-        return (math.prod(self.shape),)
-
-    @property
-    def shared(self) -> bool:
-        return False
+    def __post_init__(self) -> None:
+        self.n, self.shape = self.sides[0].n, tuple(side.event_shape[0] for side in self.sides)
+        self.event_shape = (math.prod(self.shape),)
 
     def ends(self) -> tuple[Link, ...]:
         return tuple(end for side in self.sides for end in side.ends())
 
-    def prior(self, totals: Totals, dtype: Any) -> Any:
-        return Categorical.flat((self.sides[0].index.n,), self.event_shape, dtype)
+    def marginal(self, planes: Marginals, joint: Any = None) -> Any:
+        if joint is not None:
+            return joint
+        logits = (jax.nn.log_softmax(side.marginal(planes).eta1, -1) for side in self.sides)
+        return Categorical(functools.reduce(lambda a, b: (a[:, :, None] + b[:, None, :]).reshape(self.n, -1), logits))
+
+    def prior(self, totals: Marginals, dtype: Any) -> Any:
+        return Categorical.flat((self.n,), self.event_shape, dtype)
 
     def __str__(self) -> str:
         return " x ".join(map(str, self.sides))
-
-
-Edge = Functional | PlaneEdge | TableEdge

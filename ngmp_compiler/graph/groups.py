@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from ngmp_kernels import AbstractConjugate, AbstractFactor
+import equinox as eqx
 
-from .edges import Edge
+from ngmp_kernels import AbstractConjugate, AbstractFactor
 
 
 class Group(NamedTuple):
@@ -22,23 +22,25 @@ class Group(NamedTuple):
     names: tuple[str, ...] = ()  # the site of every repeat
 
 
-class FactorGroup(NamedTuple):
+class FactorGroup(eqx.Module):
     """n factors of one kind, lowered. Interfaces without variables are constants (None in `edges`)."""
 
     name: str
     factor: AbstractFactor
-    edges: tuple[Edge | None, ...]
+    edges: tuple[Any, ...]  # an `AbstractEdge`, or None
     constants: tuple[Any, ...]  # the value of an interface without variables, else None
     mask: Any
     n: int
     shape: tuple[int, ...]
     observed: bool
     given: Group  # kept for prediction
+    conjugate: bool = eqx.field(init=False, static=True)
+    constant: bool = eqx.field(init=False, static=True)  # no variables at all
+    projected: bool = eqx.field(init=False, static=True)  # it has leaves
+    keys: tuple[str, ...] = eqx.field(init=False, static=True)  # names of leaves: site and interface
 
-    @property
-    def conjugate(self) -> bool:
-        return isinstance(self.factor, AbstractConjugate)
-
-    def key(self, j: int) -> str:
-        """The name of a leaf: site and interface."""
-        return f"{self.name}.{self.factor.interfaces[j]}"
+    def __post_init__(self) -> None:
+        self.conjugate = isinstance(self.factor, AbstractConjugate)
+        self.constant = all(edge is None for edge in self.edges)
+        self.keys = tuple(f"{self.name}.{interface}" for interface in self.factor.interfaces)
+        self.projected = not self.conjugate and not self.constant

@@ -71,10 +71,6 @@ def leaf_symbol(group: FactorGroup, leaf: tuple[int, ...]) -> str:
     return f"{group.factor.families[leaf[0]].symbol}*"
 
 
-def projected(group: FactorGroup) -> bool:
-    return not group.conjugate and any(edge is not None for edge in group.edges)
-
-
 def _solved(executor: Any) -> list[tuple[Plane, np.ndarray]]:
     """The variables of an executor: planes and positions."""
     if isinstance(executor, Sums):
@@ -183,7 +179,7 @@ def _item(shape: tuple[int, ...], half: Point, lines: list[str], left: float = 0
 
 def find_leaves(group: FactorGroup, touches: list[Touch]) -> list[tuple[int, ...]]:
     """The projected interfaces of a group; those of several rows of a table (p0, p1, ...) are one leaf."""
-    if not projected(group):
+    if not group.projected:
         return []
     alike: dict[Any, list[int]] = {}
     for t in touches:
@@ -193,7 +189,7 @@ def find_leaves(group: FactorGroup, touches: list[Touch]) -> list[tuple[int, ...
 
 
 def leaf_name(group: FactorGroup, leaf: tuple[int, ...]) -> str:
-    return star([group.key(j) for j in leaf])
+    return star([group.keys[j] for j in leaf])
 
 
 def star(names: list[str]) -> str:

@@ -23,7 +23,6 @@ from .diagram import (
     leaf_row,
     leaf_symbol,
     make_items,
-    projected,
     star,
     steady,
 )
@@ -89,7 +88,7 @@ def _node(graph: _Graph, key: Id, item: Item) -> str:
         name, shape, strong = plan.groups[what].name, rect(box, INK, INK, 1), 0
     else:
         group = plan.groups[what]
-        name, shape = group.name, rect(box, *((TINT, PROJECTED) if projected(group) else ("white", INK)), 2)
+        name, shape = group.name, rect(box, *((TINT, PROJECTED) if group.projected else ("white", INK)), 2)
     words = ""
     for i, line in enumerate(item.lines):
         low, bold = y + 4 + LEADING * (i - (len(item.lines) - 1) / 2), i < strong
@@ -200,7 +199,7 @@ def _legend(plan: Plan, forney: bool) -> list[tuple[str, str, tuple[str, ...]]]:
         rows = [(f'<path d="M-8,0 H8" stroke="{LINE}" stroke-width="1.5"/>', "variable: name, family, shape", ())]
         rows.append((equal, "variable of more than two factors", ()))
     rows.append((rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, distribution", ()))
-    if any(map(projected, plan.groups)):
+    if any(group.projected for group in plan.groups):
         rows.append((rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor that must be projected", ()))
     if any(g.observed for g in plan.groups):
         rows.append((rect((-4, -4, 4, 4), INK, INK, 1), "observed data", ()))
@@ -216,7 +215,7 @@ def _key(plan: Plan) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ..
         colour = COMPONENTS[i % len(COMPONENTS)]
         colours = dict.fromkeys(names, colour) | colours  # the first that has it
         rows.append((circle(0, 0, 6, colour), f"{kind}: {', '.join(names[:6])}{', ...' * (len(names) > 6)}", why))
-    if any(map(projected, plan.groups)):
+    if any(group.projected for group in plan.groups):
         icon = rect((-7, -6, 7, 6), TINT, PROJECTED, 2, ' stroke-dasharray="3 2"')
         rows.append((icon, "surrogate leaf", ("the projected message of one interface, in its family",)))
     return colours, rows
@@ -245,7 +244,7 @@ def draw(plan: Plan, name: str, style: str = "bipartite") -> str:
     foot = HEAD + bottom - top + 34.0
     below = [notes(rows, MARGIN, foot, width - 2 * MARGIN) for rows in (_legend(plan, forney), key)]
     height = max(low for _, low in below) + 8.0
-    some = any(map(projected, plan.groups))
+    some = any(group.projected for group in plan.groups)
     titles = ("Declared factor graph", f"Surrogate{' with projected leaves' if some else ': nothing to project'}")
     panels = []
     for i, panel in enumerate(("declared", "surrogate")):

@@ -5,6 +5,7 @@ constant parameters; `prior_marginals` reads those priors, `next_carry` the marg
 carry is a dictionary of family instances by name, and nothing else.
 """
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -15,7 +16,6 @@ from ngmp_kernels import Given
 from ngmp_kernels.families import AbstractFamily
 
 from ..errors import ModelError, Problem, listed
-from ..graph.edges import Functional
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 
@@ -89,11 +89,11 @@ def replace_priors(groups: list[FactorGroup], carry: Carry, names: Names, dtype:
         (edge,) = group.edges
         batch = len(q.batch_shape)
         flat = jax.tree.map(lambda x, b=batch: x.reshape(-1, *x.shape[b:]).astype(dtype), q)
-        if isinstance(edge, Functional):
+        if edge.family.core == "gaussian":
             # As a residual, like a declared prior: a mean far from zero costs the free energy no digits.
-            edge = edge._replace(offset=-flat.mean)
+            edge = dataclasses.replace(edge, offset=-flat.mean)
             flat = type(flat)(jnp.zeros_like(flat.eta1), flat.eta2)  # type: ignore[attr-defined]
-        out[at] = group._replace(factor=Given(q=flat), edges=(edge,))  # type: ignore[call-arg]
+        out[at] = dataclasses.replace(group, factor=Given(q=flat), edges=(edge,))  # type: ignore[call-arg]
     if problems:
         raise ModelError(problems)
     return out
@@ -120,7 +120,7 @@ def prior_marginals(sources: dict[str, str], groups: list[FactorGroup], names: N
         group = groups[at]
         (edge,) = group.edges
         q: Any = group.factor.message()[0]  # type: ignore[attr-defined]
-        if isinstance(edge, Functional):  # a message on the residual `out - mean`
+        if edge.family.core == "gaussian":  # a message on the residual `out - mean`
             q = q.shifted(-edge.offset)
         shape = names[name][1].shape
         out[name] = jax.tree.map(
@@ -141,4 +141,4 @@ def next_carry(sources: dict[str, str], marginals: dict[str, AbstractFamily]) ->
 
 def unobserved(groups: list[FactorGroup]) -> list[FactorGroup]:
     """The groups with all data masked."""
-    return [g._replace(mask=jnp.zeros(g.n, bool)) if g.observed else g for g in groups]
+    return [dataclasses.replace(g, mask=jnp.zeros(g.n, bool)) if g.observed else g for g in groups]

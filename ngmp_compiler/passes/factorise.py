@@ -6,6 +6,7 @@ own, so a functional of several variables becomes a sum of independent parts wit
 core, with the expected parameters of the others.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ngmp_kernels import SplitFactor, SplitTable
 
 from ..errors import ModelError, Problem, listed
-from ..graph.edges import Edge, Functional, Link, TableEdge
+from ..graph.edges import AbstractEdge, Link, TableEdge
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 
@@ -118,7 +119,7 @@ def _together(a: frozenset[str], b: frozenset[str], clusters: list[tuple[str, ..
     return any(a | b <= set(cluster) for cluster in clusters)
 
 
-def _parts(edge: Edge, clusters: list[tuple[str, ...]], names: Names) -> list[list[Link]]:
+def _parts(edge: AbstractEdge, clusters: list[tuple[str, ...]], names: Names) -> list[list[Link]]:
     """The ends of an edge, by cluster."""
     parts: list[tuple[frozenset[str], list[Link]]] = []
     for link in edge.ends():
@@ -145,7 +146,7 @@ def _split_table(
     if any(_together(a, b, clusters) for i, a in enumerate(sides) for b in sides[:i]):
         return Problem(group.given.name, None, "factorise= joins some of the classes of its table but not all", works)
     factor: Any = SplitTable(base=group.factor)  # type: ignore[call-arg]
-    return group._replace(factor=factor, edges=edge.sides, constants=(None,) * len(sides))
+    return dataclasses.replace(group, factor=factor, edges=edge.sides, constants=(None,) * len(sides))
 
 
 def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> FactorGroup | Problem:
@@ -159,10 +160,10 @@ def _split(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) ->
         if len(parts) == 1:
             edges.append(edge)
             continue
-        assert isinstance(edge, Functional)
-        offsets = [edge.offset, *(edge.offset * 0 for _ in parts[1:])]
-        edges += [Functional(tuple(p), c, edge.n, edge.width) for p, c in zip(parts, offsets, strict=True)]
+        whole: Any = edge  # a functional: all else has one end, or is a table
+        offsets = [whole.offset, *(whole.offset * 0 for _ in parts[1:])]
+        edges += [dataclasses.replace(whole, links=tuple(p), offset=c) for p, c in zip(parts, offsets, strict=True)]
     if all(c == 1 for c in counts):
         return group
     factor = SplitFactor(base=group.factor, parts=tuple(counts))  # type: ignore[call-arg]
-    return group._replace(factor=factor, edges=tuple(edges), constants=(None,) * len(edges))
+    return dataclasses.replace(group, factor=factor, edges=tuple(edges), constants=(None,) * len(edges))

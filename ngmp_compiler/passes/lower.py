@@ -6,6 +6,7 @@ functional for a Gaussian interface (the residual form of the design), positions
 Every group without a kernel is reported, in one error.
 """
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -137,7 +138,7 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
         offset = np.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
         if offset.ndim == len(event):
             offset = offset[None]
-        return Functional(links, offset, n, event[0] if event else None)
+        return Functional(links=links, offset=offset, n=n, width=event[0] if event else None)
     return None
 
 
@@ -198,5 +199,5 @@ def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:
     out = []
     for g in (g for g in lowered if isinstance(g, FactorGroup)):
         count = seen[g.name] = seen.get(g.name, 0) + 1
-        out.append(g if count == 1 else g._replace(name=f"{g.name}#{count}"))
+        out.append(g if count == 1 else dataclasses.replace(g, name=f"{g.name}#{count}"))
     return out

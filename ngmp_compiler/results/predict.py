@@ -1,7 +1,6 @@
 """Prediction of observed sites: the marginals of the interfaces integrated out."""
 
-import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +8,11 @@ import numpy as np
 from jaxtyping import Array
 
 from ngmp_kernels import SplitFactor
-from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian
+from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from ..emit.core import CoreResult, Leaves
 from ..emit.map import Map
 from ..errors import ModelError, Problem, listed
-from ..graph.edges import Functional, PlaneEdge
 from ..graph.groups import FactorGroup, Group
 from ..passes.lower import lower_group
 from .outcome import Outcome, Part
@@ -29,7 +27,7 @@ def predict(map: Map, site: str, leaves: Leaves) -> Prediction:
         observed = listed({name for g in plan.groups if g.observed for name in g.given.names})
         raise ModelError(Problem(site, None, "not an observed site of the model", f"those are {observed}"))
     wanted = frozenset(f for f, (g, _, edge) in enumerate(plan.functionals) if g in dict(found) and edge.width is None)
-    requested = wanted | {f for f, (g, j, _) in enumerate(plan.functionals) if plan.groups[g].key(j) in leaves}
+    requested = wanted | {f for f, (g, j, _) in enumerate(plan.functionals) if plan.groups[g].keys[j] in leaves}
     result = map.core.run(leaves, requested)
     groups = [group for _, group in found]
     zero = tuple(_part(map, group, None, result, g) for g, group in found)
@@ -115,16 +113,10 @@ def _marginal(
     """The marginal of an interface; a functional whose offset changed has a shifted mean."""
     if edge is None:
         return None
-    if isinstance(edge, PlaneEdge):
-        return edge.marginal(result.planes)
-    if not isinstance(edge, Functional):  # several classes: the joint marginal of the cells of their table
-        if g not in result.tables:  # mean field: independent
-            sides = (jax.nn.log_softmax(s.index.take(result.planes[s.plane].natural[0]), -1) for s in edge.sides)
-            return Categorical(functools.reduce(_outer_sum, sides))
-        return result.tables[g]
+    if edge.family.core != "gaussian":  # of a table under mean field there is no joint marginal
+        return edge.marginal(result.planes, result.tables.get(g))
     pieces = _pieces(group, j)
-    original = group.edges[pieces[0]]
-    assert isinstance(original, Functional)
+    original: Any = group.edges[pieces[0]]
     if edge.width is None:
         parts = [result.functionals[f] for f, (k, i, _) in enumerate(map.plan.functionals) if k == g and i in pieces]
         mean, variance = sum(q.mean for q in parts), sum(q.variance for q in parts)  # independent under mean field
@@ -132,21 +124,7 @@ def _marginal(
     if len(edge.links) != 1:
         works = "predict vector sites whose mean is an expression of one variable"
         raise ModelError(Problem(group.given.name, None, "its mean joins several vector variables", works))
-    plane, index, op, c = edge.links[0]
-    q = jax.tree.map(index.take, result.planes[plane])
-    mean, covariance = q.mean, q.covariance  # type: ignore[attr-defined]
-    if op == "matmul":
-        c = jnp.broadcast_to(c, (edge.n, *c.shape[1:]))
-        mean = jnp.einsum("nmd,nd->nm", c, mean)
-        covariance = jnp.einsum("nmd,nde,nke->nmk", c, covariance, c)
-    elif c is not None:
-        c = jnp.reshape(c, (-1, 1))
-        mean, covariance = c * mean, (c**2)[..., None] * covariance
-    return _Vector(mean + edge.offset, covariance)
-
-
-def _outer_sum(a: Array, b: Array) -> Array:
-    return (a[:, :, None] + b[:, None, :]).reshape(a.shape[0], -1)
+    return _Vector(*edge.moments(result.planes))
 
 
 class _Vector(NamedTuple):

@@ -96,7 +96,7 @@ def random_leaves(map: Map, key: PRNGKeyArray, spread: Float[Array, ""]) -> Leav
         for group, j, index, coefficient in touched[plane]:
             share = 1 / (jnp.asarray(counts[plane][index.positions], map.plan.dtype) * coefficient)
             part = jax.tree.map(lambda x, g=group, i=index, s=share: masked(g, i.take(x) * expand(s, x)), pull)
-            leaves[group.key(j)] += part
+            leaves[group.keys[j]] += part
     return leaves
 
 

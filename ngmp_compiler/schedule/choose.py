@@ -37,8 +37,8 @@ class Plan(Value):
 def schedule(rolled: Rolled, groups: list[FactorGroup], dtype: Any, executors: dict[str, str]) -> Plan:
     """Choose the executors, or the ones asked for by the name of a variable; see the module docstring."""
     _check_names(executors, rolled.names)
-    edges = [(g, j, edge) for g, group in enumerate(groups) for j, edge in enumerate(group.edges)]
-    functionals = [(g, j, edge) for g, j, edge in edges if isinstance(edge, Functional)]
+    edges = [(g, j, edge) for g, group in enumerate(groups) for j, edge in enumerate(group.edges) if edge is not None]
+    functionals: Any = [each for each in edges if each[2].family.core == "gaussian"]
     sums, gaussian = schedule_gaussian(rolled.planes, groups, functionals, rolled.names, executors)
     discrete = schedule_discrete(rolled.planes, groups, rolled.names, executors)
     return Plan(rolled.planes, rolled.names, rolled.collections, groups, functionals, sums, gaussian, discrete, dtype)

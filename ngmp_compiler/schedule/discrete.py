@@ -13,7 +13,6 @@ from ..errors import ModelError, Problem
 from ..executors import DiscreteCore, DiscreteExecutor, DiscretePart, Ties
 from ..executors.registry import discrete
 from ..graph.components import Nodes, components, shapes
-from ..graph.edges import TableEdge
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from .requests import Names, Wishes
@@ -29,7 +28,7 @@ def schedule_discrete(
         Ties(g, edge, np.stack([side.index.positions + nodes.offset[side.plane] for side in edge.sides], 1))
         for g, group in enumerate(groups)
         for edge in group.edges  # at most one
-        if isinstance(edge, TableEdge)
+        if edge is not None and edge.plane is None and edge.family.core == "categorical"
     ]
     _check_repeats(ties, groups)
     core = DiscreteCore(planes, nodes, ties)

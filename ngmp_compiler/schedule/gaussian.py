@@ -8,6 +8,8 @@ Where parts are many and differ, as in ragged collections, they share what any p
 `executors={"x": "banded"}` overrides the choice for the parts that x is in.
 """
 
+import dataclasses
+
 import numpy as np
 
 from ..errors import ModelError
@@ -146,9 +148,9 @@ def _take_sums(
             order = [i for i in range(len(t)) if not own[i].any()]
             count = len(order)
             order += [i for i in range(len(t)) if own[i].any()]
-            f = f._replace(links=tuple(f.links[i] for i in order))
+            f = dataclasses.replace(f, links=tuple(f.links[i] for i in order))
             sums.append(Sum(restrict(number, f, None), count))
-            f, t = f._replace(links=f.links[:count]), t[order[:count]]
+            f, t = dataclasses.replace(f, links=f.links[:count]), t[order[:count]]
         left.append((g, j, f))
         ends.append(t)
     members = nodes.split(np.flatnonzero(private))

@@ -155,7 +155,7 @@ class Solver(Value):
         for group in self.map.projected:
             if group.name in out:
                 share = out[group.name]
-                keys = [group.key(j) for j in range(len(group.edges)) if group.key(j) in rows]
+                keys = [key for key in group.keys if key in rows]
                 if not keys:
                     continue
                 chosen = functools.reduce(jnp.logical_or, [rows[key] for key in keys])
@@ -166,7 +166,7 @@ class Solver(Value):
     def _count(self, borrowed: dict[str, Array], state: State) -> Array:
         total = jnp.zeros_like(state.borrowed)
         for group in self.map.projected:
-            flags = [borrowed[key] for key in (group.key(j) for j in range(len(group.edges))) if key in borrowed]
+            flags = [borrowed[key] for key in group.keys if key in borrowed]
             if flags:
                 total += jnp.sum(functools.reduce(jnp.logical_or, flags)).astype(total.dtype)
         return total

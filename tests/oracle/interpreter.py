@@ -317,7 +317,7 @@ def rolled_leaves(groups: list[Any], leaves: dict[str, Any], interpreter: Interp
     for group in groups:
         for row, key in enumerate(zip(group.given.names, group.given.order, strict=True)):
             for j in range(len(group.edges)):
-                parts = leaves[group.key(j)].natural
+                parts = leaves[group.keys[j]].natural
                 out[number[key], j] = np.concatenate([np.asarray(x)[row].reshape(-1) for x in parts]).astype(float)
     return out
 

@@ -124,18 +124,13 @@ def _total(values: list[Any]) -> Any:
 
 
 def _sum(marginals: list[Any]) -> Gaussian | MvGaussian:
-    mean = sum(q.mean for q in marginals)
-    if isinstance(marginals[0], MvGaussian):
-        return MvGaussian.from_mean_covariance(mean, sum(q.covariance for q in marginals))
-    return Gaussian.from_mean_variance(mean, sum(q.variance for q in marginals))
+    mean, spread = sum(q.mean for q in marginals), sum(q.covariance for q in marginals)
+    return type(marginals[0]).from_mean_covariance(mean, spread)
 
 
 def _unit(like: AbstractFamily | None) -> Gaussian | MvGaussian:
     """N(0, 1), or N(0, I) of the dimension of `like`."""
-    if isinstance(like, MvGaussian):
-        (d,) = like.event_shape
-        return MvGaussian.from_information(jnp.zeros((1, d)), jnp.eye(d)[None])
-    return Gaussian.from_mean_variance(jnp.zeros(1), jnp.ones(1))
+    return Gaussian.standard((1,)) if like is None else type(like).standard((1,), like.event_shape)  # type: ignore
 
 
 def _base_message(base: AbstractFactor, j: int, marginals: Cavities, rule: Rule) -> LogMessage:

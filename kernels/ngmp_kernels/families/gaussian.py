@@ -49,6 +49,14 @@ class Gaussian(AbstractFamily):
         precision = 1 / variance  # one division here and one back: they are what a pass over a long chain costs
         return cls(mean * precision, -0.5 * precision)
 
+    from_mean_covariance = from_mean_variance  # of vectors of one entry, as far as anyone can tell
+
+    @classmethod
+    def standard(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
+        """N(0, 1)."""
+        no_event("Gaussian", event_shape)
+        return cls(jnp.zeros(batch_shape, dtype), jnp.full(batch_shape, -0.5, dtype))
+
     @classmethod
     def from_information(cls, xi: ArrayLike, precision: ArrayLike) -> Self:
         """From the weighted mean `xi` = precision * mean and the precision, which may be zero or negative."""
@@ -76,6 +84,11 @@ class Gaussian(AbstractFamily):
     @property
     def variance(self) -> Float[Array, "*b"]:
         return 1 / self.precision
+
+    @property
+    def covariance(self) -> Float[Array, "*b"]:
+        """The variance: what a vector has a matrix for."""
+        return self.variance
 
     def shifted(self, value: Array) -> Self:
         """The distribution of `z + value`."""

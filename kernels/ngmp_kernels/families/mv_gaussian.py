@@ -57,6 +57,12 @@ class MvGaussian(AbstractFamily):
         return cls(_matvec(precision, mean), -0.5 * precision)
 
     @classmethod
+    def standard(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...], dtype: Any = float) -> Self:
+        """N(0, I)."""
+        zero = cls.flat(batch_shape, event_shape, dtype)
+        return cls(zero.eta1, zero.eta2 - 0.5 * jnp.eye(event_shape[0], dtype=dtype))
+
+    @classmethod
     def from_information(cls, xi: ArrayLike, precision: ArrayLike) -> Self:
         """From the weighted mean `xi` = precision @ mean and the precision, which may be singular."""
         xi, precision = _with_batch(*promote(xi, precision))

@@ -97,7 +97,7 @@ def potential(piece: Piece, leaves: Sequence[Leaf | None], shared: bool = False)
     precision, c = -2 * eta2, piece.offset
     if isinstance(leaf, Centred) or isinstance(c, np.ndarray) and not c.any():  # known when the model is declared
         return Potential(precision, eta1)
-    if isinstance(leaf, Gaussian):
+    if eta1.ndim == 1:
         return Potential(precision, eta1 - precision * c)
     c = jnp.broadcast_to(c, jnp.broadcast_shapes(jnp.shape(c), eta1.shape))
     shifted = c @ precision[0].T if precision.shape[0] == 1 else jnp.einsum("nij,nj->ni", precision, c)
