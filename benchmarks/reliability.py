@@ -1,5 +1,7 @@
 """Can `converged` be trusted, and is it True? `python benchmarks/reliability.py [--quick] [--only NAME [--seed K]]`
 
+The table is kept as it grows; `--resume` goes on with the templates that it lacks, and `--only` replaces its rows.
+
 Thousands of random problems of the templates in `reliability_models.py`: one in five is an extreme corner. Each
 template is one `jit(vmap(...))` over its problems, in float64 and again in float32, with the default options; the
 reference is a run in float64 at tol 1e-12 on the very same numbers. A few problems are run again by an eager call.
@@ -22,8 +24,10 @@ What is counted, for every problem and precision:
 """
 
 import argparse
+import json
 import time
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -34,7 +38,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 from reliability_draws import Draw, Template, rounded  # noqa: E402
 from reliability_models import TEMPLATES  # noqa: E402
-from report import save, table  # noqa: E402
+from report import RESULTS, save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
 
@@ -220,27 +224,44 @@ def totals(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {**sums, "converged": share, "pass": bars}
 
 
+def kept() -> list[dict[str, Any]]:
+    """The rows of the table as it was kept."""
+    path = RESULTS / "reliability.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
+def keep(rows: list[dict[str, Any]]) -> Path:
+    """Keep the rows in the order of the templates."""
+    order = list(TEMPLATES)
+    rows = sorted(rows, key=lambda r: (order.index(r["template"]), r["dtype"] != "float64"))
+    return save("reliability", {"totals": totals(rows), "rows": rows})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="five templates of 40 problems")
+    parser.add_argument("--quick", action="store_true", help="five templates of 40 problems; not kept")
     parser.add_argument("--only", nargs="*", help="names of templates")
-    parser.add_argument("--seed", type=int, nargs="*", help="only these problems of each")
+    parser.add_argument("--seed", type=int, nargs="*", help="only these problems of each; not kept")
     parser.add_argument("--problems", type=int, default=300)
+    parser.add_argument("--resume", action="store_true", help="leave out the templates that are in the table")
     options = parser.parse_args()
-    names = options.only or (QUICK if options.quick else TEMPLATES)
+    names = options.only or list(QUICK if options.quick else TEMPLATES)
     count = min(options.problems, 40) if options.quick else options.problems
-    rows = []
+    rows = kept() if options.resume or options.only else []
+    if options.resume:
+        names = [name for name in names if name not in {r["template"] for r in rows}]
     for name in names:
-        rows += study(name, options.seed or list(range(count)), eager=2)
-        for row in rows[-2:]:
+        new = study(name, options.seed or list(range(count)), eager=2)
+        for row in new:
             print(*(f"{x:.3g}" if isinstance(x, float) else x for x in line(row)), sep=" | ", flush=True)
             print("   ", {k: v[:12] for k, v in row["seeds"].items() if v}, flush=True)
+        rows = [r for r in rows if r["template"] != name] + new
+        if not (options.quick or options.seed):
+            keep(rows)
         jax.clear_caches()
     print(table("Reliability", HEADER, [line(r) for r in rows]))
     sums = totals(rows)
     print(sums, "PASS" if all(sums["pass"].values()) else "FAIL")
-    if not (options.only or options.quick):
-        print("saved", save("reliability", {"totals": sums, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def anderson(memory: int = 5, cautious: bool = True) -> AbstractStep:
        \eta_{t+1} = \eta_t - \textstyle\sum_j \gamma_j \Delta x_j - \alpha \circ (r_t - \sum_j \gamma_j \Delta r_j), $$
 
     where the rates $\alpha$, one for every element of a leaf, are those of `adaptive`: what the weights do not explain
-    is damped as it would be without them. In the norm every coordinate is relative to its own size, and the small
-    system has a ridge of 1e-10 times its diagonal (in float32, of ten rounding units).
+    is damped as it would be without them. In the norm every coordinate is relative to its own size, or to that of its
+    largest change, and the small system has a ridge of 1e-10 times its diagonal (in float32, of ten rounding units).
 
     A secant is worth something only where the map is nearly affine, so mixing is safeguarded. There is none until
     the residual of *every* natural parameter is below a tenth of it (until then there is damping), nor before two
@@ -207,7 +207,9 @@ def _weights(params: Any, gradient: Any, changes: Any, valid: Bool[Array, " m"])
     """
     memory, grams, slopes = len(valid), [], []
     for key, eta in params.items():
-        parts = zip(gradient[key].natural, changes[key].natural, scales(eta, gradient[key]), strict=True)
+        # An element that is zero now has no size but that of its changes.
+        most = jax.tree.map(lambda x: jnp.max(jnp.abs(x), 0), changes[key])
+        parts = zip(gradient[key].natural, changes[key].natural, scales(eta, gradient[key], most), strict=True)
         for g, change, scale in parts:
             rows = (change / scale).reshape(memory, -1)
             grams.append(rows @ rows.T)

@@ -53,8 +53,8 @@ def test_the_step_is_that_of_least_squares():
         x, r = points[-1], residuals[-1]
         sizes = {k: sum(jnp.abs(v) for v in q.natural) for k, q in path[t][0].items()}  # of the elements
         floor = flat({k: jax.tree.map(lambda v, size=sizes[k]: size + 0 * v, q) for k, q in start.items()})
-        scale = np.abs(x) + np.abs(r) + 1e-4 * floor
         moves, changes = np.diff(points, axis=0), np.diff(residuals, axis=0)
+        scale = np.abs(x) + np.abs(r) + np.abs(changes).max(0) + 1e-4 * floor
         scaled = changes / scale
         ridge = np.diag(1e-5 * np.linalg.norm(scaled, axis=1))  # its square is 1e-10 of the diagonal
         mix = np.linalg.lstsq(np.vstack([scaled.T, ridge]), np.r_[r / scale, np.zeros(len(ridge))], rcond=None)[0]
@@ -62,6 +62,15 @@ def test_the_step_is_that_of_least_squares():
         alpha = flat({k: q * 0 + jax.tree.map(jnp.ones_like, q) * rate[k] for k, q in start.items()})
         expected = -mix @ moves - alpha * (r - mix @ changes)
         np.testing.assert_allclose(flat(path[t][2]), expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_an_element_that_has_come_to_zero_does_not_swamp_the_weights():
+    """Such as a leaf whose target is flat: it has no size left but that of its changes."""
+    start, gradient, flat = affine(0.01)
+    solver = ngmp.anderson(cautious=False)
+    *_, (params, g, _, state, _) = iterate(solver, start, gradient, 4)
+    params, g = ({**t, "x": t["x"] * jnp.array([1.0, 0.0])} for t in (params, g))
+    assert np.isfinite(flat(solver.update(g, state, params)[0])).all()
 
 
 def test_a_slow_affine_map_is_solved_in_about_as_many_steps_as_it_has_dimensions():
