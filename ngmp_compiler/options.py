@@ -1,7 +1,7 @@
 """Options of a program, checked against the model they are given for."""
 
 import fnmatch
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,20 +52,13 @@ _LADDER = adaptive(), anderson(8, cautious=False), Optax(_SMALL)
 MAX_SWEEPS = 500  # by default
 
 
-def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashable]:
-    """What sets a name apart from its like: the rule it is given, or that the options speak of it (or `names` do)."""
+def set_apart(options: Options, named: Iterable[str], names: Iterable[str]) -> dict[str, Hashable]:
+    """What sets each name apart from its like: the rule it is given, or that the options (or `named`) speak of it."""
     blocks = [name for block in options.schedule or [] for name in block]
-    spoken = {*names, *options.families, *options.executors, *options.carry, *options.carry.values(), *blocks}
+    spoken = {*named, *options.families, *options.executors, *options.carry, *options.carry.values(), *blocks}
     spoken |= {name for cluster in options.factorise for name in cluster}
     spoken |= {name.rpartition(".")[0] for name in blocks}  # "y.tau" is an interface of y
-    found: dict[str, Hashable] = {}
-
-    def apart(name: str) -> Hashable:
-        if name not in found:
-            found[name] = name if name in spoken else _rule_key(options, name)
-        return found[name]
-
-    return apart
+    return {name: name if name in spoken else _rule_key(options, name) for name in names}
 
 
 def _rule_key(options: Options, name: str) -> str | None:
@@ -96,7 +89,7 @@ def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGro
         if group.factor.deterministic:
             chosen[group.name] = rule if _supported(rule, group.factor) else NGMP()
             continue
-        if separated(group, options.factorise, names):
+        if options.factorise and separated(group, options.factorise, names):
             between = rule.apart()
             if between is None:
                 what = f"factorise= puts its variables in different clusters, but its rule is {type(rule).__name__}"
@@ -115,7 +108,7 @@ def _supported(rule: AbstractRule, factor: Any) -> bool:
 def check_repeats(groups: list[FactorGroup]) -> None:
     """Refuse a factor with one variable behind two of its interfaces: their messages would not be independent."""
     problems = []
-    for group in (g for g in groups if g.projected):
+    for group in (g for g in groups if g.projected and len(g.edges) > 1):
         seen: dict[Any, np.ndarray] = {}
         for j, edge in enumerate(group.edges):
             for end in edge.ends():
@@ -142,8 +135,8 @@ def check_rules(rules: dict[str, Any], groups: list[FactorGroup]) -> None:
             why = rule.supports(factor, j)  # type: ignore[arg-type]
             if why is not None:
                 whys.setdefault(why, []).append(name)
-        works = ", ".join(f"{other.__name__}()" for other in RULES if _supported(other(), factor))
         for why, own in whys.items():
+            works = ", ".join(f"{other.__name__}()" for other in RULES if _supported(other(), factor))
             what = f"{type(rule).__name__} on the non-conjugate {type(factor).__name__}: {why}"
             where = f"interface{'s' * (len(own) > 1)} {', '.join(own)}"
             problems.append(Problem(group.given.name, where, what, f"{works} work here"))

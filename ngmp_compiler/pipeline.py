@@ -72,7 +72,8 @@ def front(model: Callable, options: Options, static: Static, dynamic: list[Any],
     leaves = [next(values) if s is None else s for s in static.static]
     arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
     graph = trace(model, _spread(inspect.signature(model), arguments))
-    rolled = roll(graph, set_apart(options, named))
+    names = dict.fromkeys((*graph.nodes, *(site.name for site in graph.sites)))
+    rolled = roll(graph, set_apart(options, named, names))
     check_sources(options.carry, rolled.names)
     return Front(rolled, lower(rolled, dtype), dtype)
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 
 from .compound import Product, Take
-from .expressions import variables_of
 from .frame import Frame, is_open, refuse, report
 from .inputs import Input, as_constant
 
@@ -97,8 +96,8 @@ def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
             refuse(name, f"argument {argument}", f"{type(distribution).__name__} was given {error}", works)
         if constant is not value:
             arguments[argument] = constant
-        for variable in variables_of(constant):
-            if isinstance(variable.frame, Frame) and not is_open(variable.frame):
+        for variable in constant.leaves if getattr(constant, "is_expression", False) else ():
+            if isinstance(getattr(variable, "frame", None), Frame) and not is_open(variable.frame):
                 given = f"a variable of another model, or of the body of an ngmp.scan that has ended: {variable!r}"
                 refuse(name, f"argument {argument}", given, "a scan returns its variables as carry and outputs")
         if isinstance(constant, Take) and not constant.random:

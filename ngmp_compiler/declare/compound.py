@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import ModelError, Problem
 from ..value import register
-from .expressions import Expression, OnArray, Shape, kind_of, leaves_of, map_leaves
+from .expressions import Expression, OnArray, Shape
 from .inputs import is_array, unwrap
 
 
@@ -94,6 +94,10 @@ def _log(c: Any) -> Any:
     return math.log(c)
 
 
+def _is_random(x: Any) -> bool:
+    return getattr(x, "is_expression", False)
+
+
 @register
 class Take(Expression):
     """The entry of a table picked by categorical variables, one for each of its leading axes.
@@ -124,11 +128,13 @@ class Take(Expression):
 
     @property
     def kind(self) -> str:
-        return f"take({kind_of(self.table[0])})" if self.random else "take(categorical)"
+        entry = self.table[0] if self.random else self.indices[0]
+        return f"take({entry.kind if _is_random(entry) else 'constant'})"
 
     @property
     def leaves(self) -> tuple[Any, ...]:
-        table = [x for entry in self.table for x in leaves_of(entry)] if self.random else [self.table]
+        entries = self.table if self.random else (self.table,)
+        table = [x for entry in entries for x in (entry.leaves if _is_random(entry) else (entry,))]
         return *table, *self.indices
 
     @property
@@ -142,7 +148,8 @@ class Take(Expression):
 
     def map(self, on_array: OnArray, on_variable: Callable, on_batch: Callable = lambda b: b, ndim: int = 0) -> "Take":
         if self.random:
-            table: Any = tuple(map_leaves(entry, ndim, on_array, on_variable, on_batch) for entry in self.table)
+            table: Any = tuple(x.map(on_array, on_variable, on_batch, ndim) if _is_random(x) else on_array(x, ndim)
+                               for x in self.table)  # fmt: skip
         else:
             table = on_array(self.table, len(self.indices) + ndim)
         return Take(table, *map(on_variable, self.indices))

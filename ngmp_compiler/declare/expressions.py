@@ -6,8 +6,11 @@ the same questions, through the functions below, which answer for constants as w
 """
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 OnArray = Callable[[Any, int], Any]  # of an array and the number of its event axes
 Shape = tuple[int, ...]
@@ -58,24 +61,30 @@ class Expression(abc.ABC):
         return self
 
 
-def kind_of(value: Any) -> str:
-    return value.kind if getattr(value, "is_expression", False) else "constant"
+# Of all arguments of a site or group at once, constants among them.
+
+Arguments = Mapping[str, Any]
 
 
-def leaves_of(value: Any) -> tuple[Any, ...]:
-    return value.leaves if getattr(value, "is_expression", False) else () if value is None else (value,)
+def kinds_of(arguments: Arguments) -> dict[str, str]:
+    return {k: x.kind if getattr(x, "is_expression", False) else "constant" for k, x in arguments.items()}
 
 
-def variables_of(value: Any) -> tuple[Any, ...]:
-    if not getattr(value, "is_expression", False):
-        return ()
-    return tuple(x for x in value.leaves if getattr(x, "is_expression", False))
+def leaves_of(arguments: Arguments) -> dict[str, tuple[Any, ...]]:
+    """Variables and arrays."""
+    return {k: x.leaves if getattr(x, "is_expression", False) else (x,) for k, x in arguments.items() if x is not None}
 
 
-def map_leaves(
-    value: Any, ndim: int, on_array: OnArray, on_variable: Callable, on_batch: Callable = lambda b: b
-) -> Any:
-    """`Expression.map`, also of a constant, with its number of event axes."""
-    if getattr(value, "is_expression", False):
-        return value.map(on_array, on_variable, on_batch, ndim)
-    return None if value is None else on_array(value, ndim)
+def map_arguments(
+    arguments: Arguments, on_array: OnArray, on_variable: Callable = lambda v: v,
+    on_batch: Callable = lambda b: b, ndims: Mapping[str, int | None] = MappingProxyType({}),
+) -> dict[str, Any]:  # fmt: skip
+    """`Expression.map` of every one, with the number of event axes that each has as a constant; None: all are."""
+    out = {}
+    for name, x in arguments.items():
+        ndim = ndims.get(name, 0)
+        if getattr(x, "is_expression", False):
+            out[name] = x.map(on_array, on_variable, on_batch, ndim or 0)
+        else:
+            out[name] = None if x is None else on_array(x, np.ndim(x) if ndim is None else ndim)
+    return out

@@ -5,6 +5,7 @@ for the body of the loop. Problems go to one list, so that a run of the model re
 """
 
 import contextlib
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
@@ -23,14 +24,10 @@ class Site(NamedTuple):
     name: str
     distribution: Any
     arguments: dict[str, Any]  # includes "out", the outcome: data or a Variable; absent for `factor`
+    event_ndims: Mapping[str, int | None]  # of the distribution; what that leaves open is fixed by a scan
     mask: Any
     batch_shape: tuple[int, ...]
     observed: bool
-    open_ndims: dict[str, int] = {}  # event axes that the distribution leaves open, fixed by a scan that adds its own
-
-    @property
-    def event_ndims(self) -> dict[str, int | None]:
-        return {**self.distribution.event_ndims, **self.open_ndims}
 
 
 class Node:

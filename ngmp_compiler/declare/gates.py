@@ -15,7 +15,7 @@ import numpy as np
 from ngmp_kernels import Gate
 
 from .compound import Take
-from .expressions import kind_of
+from .expressions import kinds_of
 from .inputs import as_constant
 from .variables import Variable
 
@@ -59,7 +59,7 @@ def _members(shape: tuple[int, ...], cells: tuple[int, ...]) -> np.ndarray:
 
 def _kernel(distribution: Any, tied: bool) -> bool:
     """Whether some signature takes the tables as they are."""
-    kinds = {k: kind_of(v) for k, v in distribution.arguments.items()}
+    kinds = kinds_of(distribution.arguments)
     if "out" in distribution.event_ndims:
         kinds["out"] = distribution.family.kind if tied else "constant"
     return any(

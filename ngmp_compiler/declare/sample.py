@@ -23,7 +23,7 @@ from .arguments import (
     event_shape_of,
     site_name,
 )
-from .expressions import variables_of
+from .expressions import kinds_of
 from .frame import Frame as Frame
 from .frame import Node, refuse
 from .frame import Site as Site
@@ -69,9 +69,10 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     name = site_name(frame, "ngmp.sample(name, distribution)", name)
     if not hasattr(distribution, "signatures"):
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
-    checked_arguments(name, distribution)
+    arguments = checked_arguments(name, distribution)
     every = gates(distribution, obs is None)  # one for each choice of a selector
-    distribution, arguments = every[0], checked_arguments(name, every[0])
+    if every[0] is not distribution:
+        distribution, arguments = every[0], checked_arguments(name, every[0])
     if obs is None:
         checked_mask(name, mask, None, False)
         if distribution.family is None:
@@ -91,7 +92,9 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         if batch is None:
             return obs
         frame.observe(name, batch)
-    frame.sites.extend([Site(name, d, {"out": out, **d.arguments}, mask, batch, obs is not None) for d in every])
+    frame.sites.extend(
+        [Site(name, d, {"out": out, **d.arguments}, d.event_ndims, mask, batch, obs is not None) for d in every]
+    )
     return out
 
 
@@ -109,12 +112,12 @@ def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
     if not callable(log_density):
         refuse(name, "log_density", f"{log_density!r} cannot be called", "give a function of scalars")
     density = GenericDensity(log_density, arguments)
-    if not any(variables_of(v) for v in checked_arguments(name, density).values()):
+    if all(kind == "constant" for kind in kinds_of(checked_arguments(name, density)).values()):
         refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
     every = gates(density, True)
     batch = common_batch_shape(name, every[0], every[0].arguments)
     if batch is not None:
-        frame.sites.extend([Site(name, each, dict(each.arguments), None, batch, False) for each in every])
+        frame.sites.extend([Site(name, d, dict(d.arguments), d.event_ndims, None, batch, False) for d in every])
 
 
 def apply(function: Callable[..., Any], x: Any, *constants: Any, name: str | None = None) -> Any:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 
 from ..errors import ModelError, Problem
-from .expressions import map_leaves
+from .expressions import map_arguments
 from .inputs import unwrap
 from .sample import Frame, Site, current_frame, recording
 from .variables import Variable
@@ -81,18 +82,12 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
 def _map_site(
     site: Site, on_array: Callable, on_variable: Callable, on_batch: Callable = lambda b: b
 ) -> tuple[dict[str, Any], Any]:
-    ndims = site.event_ndims
-    arguments = {}
-    for name, value in site.arguments.items():
-        ndim = ndims.get(name, 0)
-        ndim = np.ndim(value) if ndim is None and not _is_expression(value) else ndim or 0
-        arguments[name] = map_leaves(value, ndim, on_array, on_variable, on_batch)
+    arguments = map_arguments(site.arguments, on_array, on_variable, on_batch, site.event_ndims)
     return arguments, None if site.mask is None else on_array(site.mask, 0)
 
 
-def _varies(run: Callable, x: Any) -> list[bool]:
+def _varies(jaxpr: Any) -> list[bool]:
     """Which recorded arrays depend on the scanned inputs; the others stay shared over the whole chain."""
-    jaxpr = jax.make_jaxpr(run)(x).jaxpr
     depends = set(jaxpr.invars)
     for equation in jaxpr.eqns:
         if any(not hasattr(v, "val") and v in depends for v in equation.invars):
@@ -126,10 +121,16 @@ def scan(body: Callable[..., Any], init: Any, xs: Any, length: int | None = None
         steps.append(_run_body(body, tree, leaves, x, frame.prefix))
         return [jnp.asarray(a) for a in steps[-1].arrays]
 
+    # The body runs once; what it computes is mapped over the steps as a jaxpr.
     first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(np.shape(a)[1:], a.dtype), xs)
-    varies = _varies(run, first)
-    arrays = jax.vmap(run, out_axes=[0 if v else None for v in varies], axis_size=count)(xs)
-    step = steps[-1]
+    closed = jax.make_jaxpr(run)(first)
+    varies, step = _varies(closed.jaxpr), steps[0]
+    every = jax.vmap(
+        lambda x: eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(x)),
+        out_axes=[0 if v else None for v in varies],
+        axis_size=count,
+    )
+    arrays = every(xs)
     # A constant such as a Python float is worth keeping as it is: it can be checked at compile time.
     arrays = [a if v else (s if isinstance(s, (int, float, np.ndarray)) else a)
               for a, v, s in zip(arrays, varies, step.arrays, strict=True)]  # fmt: skip
@@ -237,8 +238,8 @@ class _Lift:
 
         arguments, mask = _map_site(site, on_array, on_variable, on_batch)
         ndims = {k: np.ndim(v) for k, v in site.arguments.items() if site.event_ndims.get(k, 0) is None}
-        site = site._replace(open_ndims={**site.open_ndims, **ndims})
-        return site._replace(arguments=arguments, mask=mask, batch_shape=(self.count, *site.batch_shape))
+        batch, ndims = (self.count, *site.batch_shape), {**site.event_ndims, **ndims}
+        return site._replace(arguments=arguments, mask=mask, batch_shape=batch, event_ndims=ndims)
 
     def output(self, y: Any) -> Any:
         if isinstance(y, Variable):

@@ -18,10 +18,10 @@ from ..schedule.choose import Plan
 from ..value import Value
 
 
-def _finite(value: Any) -> Any:
+def _finite(leaves: tuple[Any, ...]) -> Any:
     """Where an argument is finite, (n|1,), or None if it holds no numbers."""
     parts = []
-    for x in leaves_of(value):
+    for x in leaves:
         if getattr(x, "is_expression", False) or not jnp.issubdtype(getattr(x, "dtype", type(x)), jnp.inexact):
             continue
         ok = jnp.isfinite(jnp.asarray(x))
@@ -47,8 +47,8 @@ def checks(plan: Plan) -> list[Check]:
     out = []
     for lowered in plan.groups:
         group = lowered.given
-        for name, value in group.arguments.items():
-            ok = _finite(value)
+        for name, leaves in leaves_of(group.arguments).items():
+            ok = _finite(leaves)
             if ok is not None:
                 what = "obs has values that are" if name == "out" else f"{name} is"
                 hint = "; mark missing values with mask=" if name == "out" else ""

@@ -79,7 +79,7 @@ def separated(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names)
 
 def factorise(groups: list[FactorGroup], rules: dict[str, Any], clusters: list[tuple[str, ...]], names: Names) -> list:
     """Split the groups whose rule is a mean-field one; the others are left as they are."""
-    problems = check_clusters(clusters, names, groups)
+    problems = check_clusters(clusters, names, groups) if clusters else []
     out = []
     for group in groups:
         if not rules[group.name].mean_field:

@@ -15,7 +15,7 @@ import numpy as np
 from ngmp_kernels.families import FAMILIES
 
 from ..declare.affine import TAIL, Affine
-from ..declare.expressions import kind_of, map_leaves
+from ..declare.expressions import kinds_of, map_arguments
 from ..declare.variables import Variable
 from ..errors import ModelError, Problem
 from ..graph.edges import Functional, Link, PlaneEdge, TableEdge
@@ -76,12 +76,6 @@ def _cast(value: Any, dtype: Any) -> Any:
         # A numpy constant stays one, so that it can be checked while compiling.
         return np.asarray(value, dtype) if np.asarray(value).dtype != bool else np.asarray(value)
     return value if value.dtype == bool else value.astype(dtype)
-
-
-def _argument(value: Any, dtype: Any) -> Any:
-    """What a signature's `lower` receives: functions stripped, Gaussian variables as affine expressions."""
-    value = value.parameter() if getattr(value, "is_expression", False) else value
-    return map_leaves(value, 0, lambda x, _: _cast(x, dtype), lambda v: v)
 
 
 def _rows(coefficient: Any, op: str) -> Any:
@@ -156,15 +150,24 @@ def _clean(value: Any, placeholder: Any, mask: Any) -> Any:
     return jnp.where(mask.reshape(-1, *(1,) * (np.ndim(value) - 1)), value, fill)
 
 
-def _finite(value: Any) -> Any:
-    """An argument with one where a parameter, and zero where a coefficient or offset, is not finite; see `_clean`."""
-    fill = value.neutral if getattr(value, "is_expression", False) else 1
-    return map_leaves(value, 0, lambda x, _: _clean(x, fill, None), lambda v: v)
+def _parameters(group: Group, dtype: Any) -> dict[str, Any]:
+    """What a signature's `lower` receives: functions stripped, Gaussian variables as affine expressions.
+
+    Where they are not finite parameters are one, coefficients and offsets zero; see `_clean`.
+    """
+    values = {k: x.parameter() if getattr(x, "is_expression", False) else x for k, x in group.arguments.items()}
+    out = {k: x for k, x in values.items() if k == "out" and group.observed}
+    for fill in (0, 1):
+        own = {k: x for k, x in values.items() if k not in out and getattr(x, "neutral", 1) == fill}
+        out |= map_arguments(own, lambda x, _, fill=fill: _clean(_cast(x, dtype), fill, None))
+    if group.observed:  # a boolean outcome would widen to the default precision
+        out["out"] = _clean(_cast(out["out"], dtype).astype(dtype), group.distribution.placeholder, group.mask)
+    return out
 
 
 def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | list[Problem]:
     """Pick the signature of one group and build its factor."""
-    kinds = {name: kind_of(value) for name, value in group.arguments.items()}
+    kinds = kinds_of(group.arguments)
     for signature in group.distribution.signatures:
         if set(signature.arguments) == set(kinds) and all(kinds[k] in v for k, v in signature.arguments.items()):
             break
@@ -174,13 +177,9 @@ def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGrou
         if jnp.issubdtype(getattr(value, "dtype", float), jnp.complexfloating):
             what = "obs" if name == "out" else f"argument {name}"
             return [Problem(group.name, what, f"it has the complex dtype {value.dtype}", "give real numbers")]
-    arguments = {k: _argument(value, dtype) for k, value in group.arguments.items()}
-    if group.observed:
-        out = arguments["out"].astype(dtype)  # a boolean outcome would widen to the default precision
-        arguments["out"] = _clean(out, group.distribution.placeholder, group.mask)
-    arguments = {k: _finite(value) for k, value in arguments.items()}
+    parameters = _parameters(group, dtype)
     try:
-        factor, interfaces = signature.lower(**arguments)
+        factor, interfaces = signature.lower(**parameters)
     except (TypeError, ValueError) as error:
         return [Problem(group.name, None, str(error), "")]
     edges = tuple(_edge(e, group.size, sizes, dtype) for e in interfaces)

@@ -7,7 +7,8 @@ in which a loop interleaves its declarations does not matter.
 """
 
 import re
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -143,12 +144,12 @@ def _pattern(names: tuple[str, ...]) -> str:
     return patterns.pop() if len(patterns) == 1 else f"{names[0]}..{names[-1]}"
 
 
-def _collections(graph: Graph, apart: Callable[[str], Hashable]) -> dict[str, Collection]:
+def _collections(graph: Graph, apart: Mapping[str, Hashable]) -> dict[str, Collection]:
     """Every name, or many alike, with the positions its variables are renumbered to."""
     alike: dict[Any, list[tuple[int, str]]] = {}
     shapes = {name: node.positions().shape for name, node in graph.nodes.items()}
     for order, (name, node) in enumerate(graph.nodes.items()):
-        alike.setdefault((node.plane, shapes[name], apart(name), _pattern((name,))), []).append((order, name))
+        alike.setdefault((node.plane, shapes[name], apart.get(name), _pattern((name,))), []).append((order, name))
     parts = [part for found in alike.values() for part in ([found] if len(found) > MANY else [[n] for n in found])]
     starts: dict[Plane, int] = {}
     out: dict[str, Collection] = {}
@@ -178,12 +179,12 @@ def _number(graph: Graph, collections: dict[str, Collection]) -> tuple[dict[Plan
     return number, {name: names[name] for name in graph.nodes}
 
 
-def roll(graph: Graph, apart: Callable[[str], Hashable] = lambda name: None) -> Rolled:
+def roll(graph: Graph, apart: Mapping[str, Hashable] = MappingProxyType({})) -> Rolled:
     """Group the sites of a graph; see the module docstring.
 
     Args:
         graph: the declared graph.
-        apart: what sets a name apart from others; names are rolled together only where this is equal.
+        apart: what sets each name apart from others; names are rolled together only where this is equal.
     """
     collections = _collections(graph, apart)
     number, names = _number(graph, collections)
@@ -196,7 +197,7 @@ def roll(graph: Graph, apart: Callable[[str], Hashable] = lambda name: None) -> 
         if 0 in site.batch_shape:  # no data: no factors
             continue
         order = declared[site.name] = declared.get(site.name, -1) + 1
-        bucket = buckets.setdefault((apart(site.name), _site_key(site)), {})
+        bucket = buckets.setdefault((apart.get(site.name), _site_key(site)), {})
         bucket.setdefault(site.name, []).append((place, order, site))
     found: list[list[tuple[int, int, Site]]] = []
     for bucket in buckets.values():
