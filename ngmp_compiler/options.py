@@ -9,7 +9,6 @@ import optax
 
 from ngmp_kernels import AbstractProjected
 
-from .emit.map import Map
 from .emit.rules import NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
 from .graph.groups import FactorGroup
@@ -162,14 +161,15 @@ def _check_powers(rules: dict[str, Any], groups: list[FactorGroup]) -> list[Prob
     return problems
 
 
-def choose_blocks(options: Options, map: Map) -> list[list[str]]:
+def choose_blocks(options: Options, groups: list[FactorGroup]) -> list[list[str]]:
     """The leaves of every block of the schedule; those that no block names form a last one."""
-    keys = [key for g in map.projected for key in g.keys]
+    projected = [g for g in groups if g.projected]
+    keys = [key for g in projected for key in g.keys]
     if options.schedule is None:
-        first = [g.keys[j] for g in map.projected for j in g.factor.leading()]  # type: ignore[attr-defined]
+        first = [g.keys[j] for g in projected for j in g.factor.leading()]  # type: ignore[attr-defined]
         rest = [k for k in keys if k not in first]
         return [first, rest] if first and rest else [keys]
-    pairs = [(g, j) for g in map.projected for j in range(len(g.edges))]
+    pairs = [(g, j) for g in projected for j in range(len(g.edges))]
     # The groups of one site ("y" and "y#2", say) go by the name of the site.
     known = {g.keys[j]: {g.keys[j], g.given.name, f"{g.given.name}.{g.factor.interfaces[j]}"} for g, j in pairs}
     blocks, left, problems = [], list(keys), []

@@ -105,7 +105,7 @@ def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Specialis
     map = Map(plan, rules, options.settles)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
     sweeps = MAX_SWEEPS if options.max_sweeps is None else options.max_sweeps
-    return Specialised(Solver(map, options.rungs[options.rung], sweeps, tol, choose_blocks(options, map)))
+    return Specialised(Solver(map, options.rungs[options.rung], sweeps, tol, choose_blocks(options, groups)))
 
 
 def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:

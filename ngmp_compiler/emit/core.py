@@ -14,9 +14,8 @@ from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from ..schedule.choose import Plan
 from ..value import Value
-from .centre import at_mean, centre, exponent, term, value
+from .centre import at_mean, centre, exponent, may_vanish, term, value, widen
 from .frontier import frontiers
-from .points import may_vanish, widen
 from .rules import select
 
 Leaves = dict[str, AbstractFamily]
@@ -189,7 +188,7 @@ class Core(Value):
     def _gaussian(self, stage: _Stage, wanted: frozenset[int]) -> Solution:
         """The solution of the Gaussian executors; sums are reduced before and expanded after them."""
         executors, sums = list(zip(self.plan.gaussian, stage.prepared, strict=True)), self.plan.sums
-        planes, rows = self.plan.planes, [edge.n for _, _, edge in self.plan.functionals]
+        planes, rows = self.plan.planes, {f: edge.n for f, (_, _, edge) in enumerate(self.plan.functionals)}
         if sums is None:
             return Solution.merged([e.solve(p, stage.given, wanted) for e, p in executors], planes, rows)
         reduced = sums.reduce(stage.given)
@@ -258,5 +257,5 @@ class Core(Value):
                 tables[g] = leaves[key].eta1.reshape(edge.n, *edge.shape)  # type: ignore[attr-defined]
                 wanted.add(g)
         found = [executor.solve(unary, tables, frozenset(wanted)) for executor in self.plan.discrete]
-        return DiscreteSolution.merged(found, self.plan.planes, [group.n for group in self.plan.groups])
+        return DiscreteSolution.merged(found, {**self.plan.planes, **dict(enumerate([g.n for g in self.plan.groups]))})
 

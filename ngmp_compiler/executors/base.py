@@ -6,12 +6,13 @@ share one `build`.
 """
 
 import abc
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..value import Value
 
@@ -90,17 +91,27 @@ def assemble(n: int, parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     in_order = where is None or (len(where) == n and bool((where[1:] > where[:-1]).all()))
     if not rest and in_order:
         return tuple(whole)
-    leaves, structure = jax.tree.flatten(whole)
-    out = [jnp.zeros((n, *x.shape[1:]), x.dtype) for x in leaves]
-    for rows, *trees in parts:
-        out = [o.at[rows].set(x) for o, x in zip(out, jax.tree.leaves(trees), strict=True)]
-    return tuple(jax.tree.unflatten(structure, out))
+    rows = np.concatenate([rows for rows, *_ in parts])  # side by side, so that one operation puts them in place
+
+    def put(*own: Array) -> Array:
+        x = own[0] if len(own) == 1 else jnp.concatenate(own)
+        return jnp.zeros((n, *x.shape[1:]), x.dtype).at[rows].set(x)
+
+    return jax.tree.map(put, *[tuple(trees) for _, *trees in parts])
 
 
-def together(found: Iterable[Mapping[Any, tuple[Any, ...]]], sizes: Mapping[Any, int]) -> dict[Any, tuple[Any, ...]]:
-    """What several executors know, (rows, *trees) by plane, functional or group, as one: all rows, in order."""
-    parts: dict[Any, list[tuple[Any, ...]]] = {}
-    for one in found:
-        for key, part in one.items():
-            parts.setdefault(key, []).append(part)
-    return {key: (None, *assemble(sizes[key], own)) for key, own in parts.items()}
+def together(tables: Sequence[Sequence[Mapping[Any, Any]]], sizes: Mapping[Any, int]) -> list[dict[Any, Any]]:
+    """What several executors know, (rows, *trees) by plane, functional or group, as one: all rows, in order.
+
+    Args:
+        tables: of each thing that is known, those of all executors.
+        sizes: the number of rows of each plane, functional or group.
+    """
+    out = []
+    for found in tables:
+        parts: dict[Any, list[tuple[Any, ...]]] = {}
+        for one in found:
+            for key, part in one.items():
+                parts.setdefault(key, []).append(part)
+        out.append({key: (None, *assemble(sizes[key], own)) for key, own in parts.items()})
+    return out

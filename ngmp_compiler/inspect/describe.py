@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from ..emit.apart import selectors
 from ..graph.groups import FactorGroup
 from ..pipeline import Specialised
-from ..results.approximations import approximations
+from ..results.infer import approximations
 from ..schedule.choose import Plan
 from ..value import Value
 from .draw import draw

@@ -45,9 +45,10 @@ class Check(NamedTuple):
 def checks(plan: Plan) -> list[Check]:
     """Every condition of a plan."""
     out = []
-    for lowered in plan.groups:
+    given = [leaves_of(lowered.given.arguments) for lowered in plan.groups]
+    for lowered, arguments in zip(plan.groups, given, strict=True):
         group = lowered.given
-        for name, leaves in leaves_of(group.arguments).items():
+        for name, leaves in arguments.items():
             ok = _finite(leaves)
             if ok is not None:
                 what = "obs has values that are" if name == "out" else f"{name} is"

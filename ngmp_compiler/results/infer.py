@@ -1,19 +1,26 @@
 """Infer: from a specialised program to a posterior, its derivatives those of the fixed point."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
+
+from ngmp_kernels.numerics.lanes import one_by_one
 
 from ..emit.core import Leaves
 from ..emit.initial import Given
+from ..emit.map import Map
+from ..errors import listed
+from ..graph.groups import FactorGroup
 from ..passes.checks import checks
 from ..pipeline import Specialised
 from ..solve.implicit import attach, envelope, flagged
-from ..solve.lanes import without_derivatives
 from ..solve.moves import blurred
 from ..solve.solver import BLURRED, CONVERGED, INVALID, UNSETTLED, Solver, State
-from .approximations import approximations
+from ..value import distinct
 from .posterior import Members, Posterior, runs, topology
 
 
@@ -36,8 +43,15 @@ def settle(solver: Solver, start: Leaves) -> State:
     if not solver.map.projected:  # there is nothing to iterate
         return solver.exact(solver.init({}), solver.map.core.run({}).proper)[0]
     # The iteration is not differentiated; the fixed point is.
-    alone = any(executor.alone for executor in solver.map.plan.gaussian)
-    state = without_derivatives(Solver.run, solver, solver.init(start), alone)
+    arrays, build = distinct(solver)
+
+    def run(arrays: list[Any], begin: State) -> State:
+        return build(arrays).run(begin)
+
+    # Batched, a chain of scalars is many small calls a step, and all sweep until the last lane has converged: twenty
+    # chains of 300 steps were 1.2 times as fast one after the other, of 3288 steps 1.4 times.
+    alone = any(executor.alone for executor in solver.map.core.plan.gaussian)
+    state = (one_by_one(run) if alone else run)(*jax.lax.stop_gradient((arrays, solver.init(start))))
     inputs = solver.map, state.shares
     leaves = attach(lambda leaves, x: x[0].evaluate(leaves, shares=x[1]).target, state.leaves, inputs, 0.1 * solver.tol)
     return eqx.tree_at(lambda s: s.leaves, state, leaves)
@@ -78,3 +92,27 @@ def _violated(program: Specialised) -> Bool[Array, ""]:
     """Whether data or parameters are such that no posterior can be computed."""
     found = [jnp.any(~check.ok) for check in checks(program.plan)]
     return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
+
+
+def approximations(map: Map) -> tuple[str, ...]:
+    """What of an answer is not exact, in words; of a conjugate model on an exact executor nothing is.
+
+    Executors that are not exact, with the names they solve for, and groups of factors whose messages are projected on
+    the families of their interfaces.
+    """
+    out = []
+    for executor in map.plan.discrete:
+        if executor.approximate:
+            members = executor.nodes.members  # type: ignore[attr-defined]
+            own = [n for n, (p, at) in map.plan.names.items() if p in members and np.isin(at, members[p]).any()]
+            out.append(f"{executor.name} over {listed(own)}")
+    return (*out, *(_projected(map, group) for group in map.projected))
+
+
+def _projected(map: Map, group: FactorGroup) -> str:
+    rule, factor = map.rules[group.name], group.factor
+    named = {f.__name__: None for f, edge in zip(factor.families, group.edges, strict=False) if edge is not None}
+    touched = sum(edge is not None for edge in group.edges)
+    several = f" through {touched} interfaces" if touched > 1 else ""
+    how = "mean-field messages" if rule.mean_field else "messages"
+    return f"{group.name}: {how} of {factor.label} projected on {' and '.join(named)}{several} ({type(rule).__name__})"

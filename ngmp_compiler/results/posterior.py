@@ -53,7 +53,7 @@ class Posterior(eqx.Module):
     jitter: Float[Array, ""]  # what was added to a precision to factorise it, relative to its diagonal; 0: nothing
 
     members: Members = eqx.field(static=True)
-    approximate: tuple[str, ...] = eqx.field(static=True, default=())  # what is not exact: see `results.approximations`
+    approximate: tuple[str, ...] = eqx.field(static=True, default=())  # what is not exact, in words
     topology: str = eqx.field(static=True, default="")  # a hash of the graph: names, families, factors, sizes
 
     def joint(self, name: str, lag: int = 1) -> MvGaussian:

@@ -15,8 +15,7 @@ from ..executors.registry import discrete
 from ..graph.components import Nodes, components, shapes
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from .requests import Names, Wishes
-from .select import build, default
+from .select import Names, Wishes, build, default
 
 
 def schedule_discrete(

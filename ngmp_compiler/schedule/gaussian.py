@@ -21,8 +21,7 @@ from ..executors.registry import gaussian
 from ..graph.components import Nodes, Shape, components, private_nodes, shapes
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
-from .requests import Names, Wishes
-from .select import Chosen, Executors, build, default, fewer
+from .select import Chosen, Executors, Names, Wishes, build, default, fewer
 
 SPACES = ("weight", "function")  # in which vectors are solved for
 

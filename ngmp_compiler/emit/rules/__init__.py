@@ -20,6 +20,7 @@ The mean-field rules (VMP, NCVMP, PVMP) also take apart what belongs to differen
 from .base import AbstractRule as AbstractRule
 from .base import Incoming as Incoming
 from .base import select as select
+from .base import settled as settled
 from .exact import BP as BP
 from .exact import EP as EP
 from .exact import NGMP as NGMP
@@ -27,6 +28,5 @@ from .mean_field import NCVMP as NCVMP
 from .mean_field import PVMP as PVMP
 from .mean_field import VMP as VMP
 from .mean_field import StructuredVMP as StructuredVMP
-from .settle import settled as settled
 
 RULES = (BP, VMP, StructuredVMP, NCVMP, PVMP, EP, NGMP)  # ours; a rule of your own need not be here

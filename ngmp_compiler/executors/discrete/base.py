@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ...graph.planes import Plane
-from ..base import AbstractExecutor, assemble
+from ..base import AbstractExecutor, together
 
 FORBIDDEN = -1e30
 
@@ -44,28 +44,13 @@ class DiscreteSolution(NamedTuple):
     settled: Bool[Array, ""] | bool = True  # whether an approximation has converged
 
     @classmethod
-    def merged(
-        cls, solutions: "list[DiscreteSolution]", planes: Mapping[Plane, int], rows: list[int]
-    ) -> "DiscreteSolution":
-        """The solution of all parts, of as many variables by plane and tables by group; these are all there."""
-        marginals = _joined([s.marginals for s in solutions], planes)
-        tables = _joined([s.tables for s in solutions], dict(enumerate(rows)))
+    def merged(cls, solutions: "list[DiscreteSolution]", sizes: Mapping[Any, int]) -> "DiscreteSolution":
+        """The solution of all parts, of as many variables by plane and tables by group as `sizes` says."""
+        found = [{plane: x} for s in solutions for plane, own in s.marginals.items() for x in own]
+        joint = [{group: x} for s in solutions for group, own in s.tables.items() for x in own]
+        marginals, tables = ({key: [x] for key, x in table.items()} for table in together([found, joint], sizes))
         settled = functools.reduce(jnp.logical_and, [s.settled for s in solutions], jnp.asarray(True))
         return cls(sum(s.log_partition for s in solutions), marginals, tables, settled)  # type: ignore[arg-type]
-
-
-def _joined(found: list[dict[Any, list]], sizes: Mapping[Any, int]) -> dict[Any, list]:
-    """Parts (rows, array) by plane or group as one: first side by side, so that one operation puts them in place."""
-    parts: dict[Any, list] = {}
-    for one in found:
-        for key, own in one.items():
-            parts.setdefault(key, []).extend(own)
-    out = {}
-    for key, own in parts.items():
-        rows = own[0][0] if len(own) == 1 else np.concatenate([where for where, _ in own])
-        values = own[0][1] if len(own) == 1 else jnp.concatenate([x for _, x in own])
-        out[key] = [(None, *assemble(sizes[key], [(rows, values)]))]
-    return out
 
 
 Unary = dict[Plane, Array]

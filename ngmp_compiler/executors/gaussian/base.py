@@ -1,4 +1,4 @@
-"""What every executor of the Gaussian core shares: pieces of functionals, potentials, and the solution it returns.
+"""What every executor of the Gaussian core shares: potentials, and the solution it returns.
 
 The Gaussian core is the density `exp{ sum_f sum_n xi_n r_n - Lambda_n r_n^2 / 2 }` over Gaussian variables, where
 every `r` is an affine functional of them and `(xi, Lambda)` is either fixed (a conjugate factor) or a leaf (a projected
@@ -16,43 +16,9 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
-from ...graph.edges import Functional
 from ...graph.planes import Plane
 from ..base import AbstractExecutor, together
-
-
-class PieceLink(NamedTuple):
-    """A variable of a piece: `positions` (n,) in its plane, and the coefficient restricted to the piece."""
-
-    plane: Plane
-    positions: np.ndarray
-    op: str
-    coefficient: Any
-
-
-class Piece(NamedTuple):
-    """The rows of one functional that belong to an executor (`rows` None: all of them)."""
-
-    functional: int
-    rows: np.ndarray | None
-    n: int
-    links: tuple[PieceLink, ...]
-    offset: Any
-    width: int | None
-
-
-def restrict(number: int, functional: Functional, rows: np.ndarray | None) -> Piece:
-    """The piece of a functional with the given rows."""
-
-    def take(x: Any) -> Any:
-        return x if x is None or rows is None or x.shape[0] == 1 else x[rows]
-
-    links = tuple(
-        PieceLink(k.plane, k.index.positions if rows is None else k.index.positions[rows], k.op, take(k.coefficient))
-        for k in functional.links
-    )
-    n = functional.n if rows is None else len(rows)
-    return Piece(number, rows, n, links, take(functional.offset), functional.width)
+from .part import Piece
 
 
 class Centred(NamedTuple):
@@ -122,7 +88,7 @@ class Solution(NamedTuple):
     means: Mapping[Plane, tuple[np.ndarray, Array]] = {}  # those of `marginals`, which would have to solve for them
 
     @classmethod
-    def merged(cls, solutions: "list[Solution]", planes: Mapping[Plane, int], rows: list[int]) -> "Solution":
+    def merged(cls, solutions: "list[Solution]", planes: Mapping[Plane, int], rows: Mapping[int, int]) -> "Solution":
         """The solution of all parts, of as many variables by plane and rows by functional; these are all there.
 
         A cavity of which some rows are not known is left out.
@@ -130,23 +96,14 @@ class Solution(NamedTuple):
         volumes = [s.log_volume for s in solutions]
         proper = functools.reduce(jnp.logical_and, [s.proper for s in solutions], jnp.asarray(True))
         jitter = functools.reduce(jnp.maximum, [s.jitter for s in solutions], 0.0)
-        functionals, sizes = together((s.functionals for s in solutions), dict(enumerate(rows))), dict(enumerate(rows))
         known = {f for s in solutions for f in s.cavities}
         whole = {f for f in known if all((f in s.cavities) == (f in s.functionals) for s in solutions)}
-        cavities = together(({f: x for f, x in s.cavities.items() if f in whole} for s in solutions), sizes)
-        marginals, means = (together(found, planes) for found in ((s.marginals for s in solutions),
-                                                                  (s.means for s in solutions)))  # fmt: skip
+        cavities = [{f: x for f, x in s.cavities.items() if f in whole} for s in solutions]
         neighbours = tuple(x for s in solutions for x in s.neighbours)
-        return cls(sum(volumes), proper, marginals, functionals, neighbours, jitter, cavities, means)  # type: ignore[arg-type]
-
-
-class Roles(NamedTuple):
-    """What functionals are, by number: `fixed` do not move between sweeps, `priors` are proper priors of theirs, and
-    `cavities` belong to factors of several interfaces, which look at each other's cavities."""
-
-    fixed: frozenset[int]
-    priors: frozenset[int]
-    cavities: frozenset[int] = frozenset()
+        columns: Any = [(s.functionals, s.marginals, s.means) for s in solutions]
+        functionals, marginals, means = zip(*columns, strict=True) if columns else ((), (), ())
+        by_row, by_plane = together([functionals, cavities], rows), together([marginals, means], planes)
+        return cls(sum(volumes), proper, by_plane[0], by_row[0], neighbours, jitter, by_row[1], by_plane[1])  # type: ignore[arg-type]
 
 
 class GaussianExecutor(AbstractExecutor):

@@ -14,8 +14,8 @@ from ngmp_kernels.numerics.lanes import one_by_one
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
-from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential, put, scale
-from .part import GaussianPart, only
+from .base import GaussianExecutor, Leaf, Solution, fill, offset, potential, put, scale
+from .part import GaussianPart, Piece, only
 from .ties import Tie, each, matrix, row_moments
 from .vectors import Term, add_vectors, wide_moments
 
@@ -162,14 +162,13 @@ class ScalarChain(Chain):
         """Own precisions and linear coefficients of the variables, chain after chain."""
         zero: Any = 0.0
         unary, linear = zero, zero
-        for piece, index in self.unary:
-            lam, h = potential(piece, leaves)
-            a = scale(piece.links[0].coefficient)
+        own = [(*one, potential(one[0], leaves), scale(one[0].links[0].coefficient)) for one in self.unary]
+        ties = [(tie, potential(tie.piece, leaves).linear) for tie in self.links]
+        ties = [(tie, h, *self._coefficients(tie, h.dtype)) for tie, h in ties]
+        for piece, index, (lam, h), a in own:
             unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
             linear += index.add(jnp.broadcast_to(h * a, (piece.n,)))
-        for tie in self.links:
-            _, h = potential(tie.piece, leaves)
-            a, b = self._coefficients(tie, h.dtype)
+        for tie, h, a, b in ties:
             linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
         return jnp.broadcast_to(unary, linear.shape), linear
 

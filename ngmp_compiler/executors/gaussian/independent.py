@@ -12,8 +12,8 @@ from ngmp_kernels.families import Gaussian
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ..base import COUPLED, members
-from .base import GaussianExecutor, Leaf, Piece, Roles, Solution, offset, potential, scale
-from .part import GaussianPart, only
+from .base import GaussianExecutor, Leaf, Solution, offset, potential, scale
+from .part import GaussianPart, Piece, Roles, only
 from .rows import Rows, leave_one_out
 from .vectors import Prepared, Term, Vectors, add_vectors, wide_moments
 

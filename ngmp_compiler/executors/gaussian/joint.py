@@ -20,7 +20,8 @@ from ngmp_kernels.numerics.special import LOG_2PI
 from ...graph.planes import Plane
 from ...linalg import banded_gaussian
 from ...value import Value
-from .base import GaussianExecutor, Leaf, Piece, Solution, fill, offset, potential
+from .base import GaussianExecutor, Leaf, Solution, fill, offset, potential
+from .part import Piece
 from .rows import Rows
 
 

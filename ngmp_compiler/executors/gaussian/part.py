@@ -1,17 +1,61 @@
-"""The Gaussian core as executors see it when they are chosen: parts, and what ties their variables."""
+"""The Gaussian core as executors see it when they are chosen: parts, and pieces of the functionals that tie them."""
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...graph.components import Nodes, Shape
+from ...graph.edges import Functional
 from ...graph.groups import FactorGroup
 from ...graph.planes import Plane
 from ..base import AbstractPart
-from .base import Piece, Roles, restrict
+
+
+class PieceLink(NamedTuple):
+    """A variable of a piece: `positions` (n,) in its plane, and the coefficient restricted to the piece."""
+
+    plane: Plane
+    positions: np.ndarray
+    op: str
+    coefficient: Any
+
+
+class Piece(NamedTuple):
+    """The rows of one functional that belong to an executor (`rows` None: all of them)."""
+
+    functional: int
+    rows: np.ndarray | None
+    n: int
+    links: tuple[PieceLink, ...]
+    offset: Any
+    width: int | None
+
+
+def restrict(number: int, functional: Functional, rows: np.ndarray | None) -> Piece:
+    """The piece of a functional with the given rows."""
+
+    def take(x: Any) -> Any:
+        return x if x is None or rows is None or x.shape[0] == 1 else x[rows]
+
+    links = tuple(
+        PieceLink(k.plane, k.index.positions if rows is None else k.index.positions[rows], k.op, take(k.coefficient))
+        for k in functional.links
+    )
+    n = functional.n if rows is None else len(rows)
+    return Piece(number, rows, n, links, take(functional.offset), functional.width)
+
+
+class Roles(NamedTuple):
+    """What functionals are, by number: `fixed` do not move between sweeps, `priors` are proper priors of theirs, and
+    `cavities` belong to factors of several interfaces, which look at each other's cavities."""
+
+    fixed: frozenset[int]
+    priors: frozenset[int]
+    cavities: frozenset[int] = frozenset()
 
 
 class GaussianCore:
@@ -89,26 +133,17 @@ class GaussianPart(AbstractPart):
     asked: bool = False
     space: str | None = None  # for vectors, weight or function, where one is asked for
 
-    @property
-    def nodes(self) -> np.ndarray:  # type: ignore[override]
-        return self.shape.nodes
+    planes: dict[Plane, np.ndarray] = field(init=False)  # positions by plane
+    has_vectors: bool = field(init=False)
+    knotted: bool = field(init=False)
+    dimensions: int = field(init=False)
 
-    @cached_property
-    def planes(self) -> dict[Plane, np.ndarray]:
-        """Positions by plane."""
-        return self.core.nodes.split(self.nodes)
-
-    @property
-    def has_vectors(self) -> bool:
-        return any(plane.event_shape for plane in self.planes)
-
-    @property
-    def knotted(self) -> bool:
-        return bool(self.core.knotted[self.nodes].any())
-
-    @property
-    def dimensions(self) -> int:
-        return sum(len(x) * (p.event_shape[0] if p.event_shape else 1) for p, x in self.planes.items())
+    def __post_init__(self) -> None:
+        self.nodes = self.shape.nodes
+        self.planes = self.core.nodes.split(self.nodes)
+        self.has_vectors = any(plane.event_shape for plane in self.planes)
+        self.knotted = bool(self.core.knotted[self.nodes].any())
+        self.dimensions = sum(len(x) * math.prod(p.event_shape) for p, x in self.planes.items())
 
 
 def only(plane: dict[Plane, Any]) -> tuple[Plane, Any]:

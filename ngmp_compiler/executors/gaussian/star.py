@@ -18,9 +18,9 @@ from ngmp_kernels.families import Gaussian
 
 from ...graph.planes import Plane
 from ..base import members
-from .base import GaussianExecutor, Leaf, Piece, Potential, Roles, Solution, offset, potential, put, scale
+from .base import GaussianExecutor, Leaf, Potential, Solution, offset, potential, put, scale
 from .independent import anchors, local_index
-from .part import GaussianPart, only
+from .part import GaussianPart, Piece, Roles, only
 from .vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
 
 

@@ -23,7 +23,8 @@ from ngmp_kernels.families import Gaussian
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...value import Value
-from .base import Centred, Leaf, Piece, PieceLink, Solution, numbered, offset, potential, scale
+from .base import Centred, Leaf, Solution, numbered, offset, potential, scale
+from .part import Piece, PieceLink
 
 
 class Sum(NamedTuple):

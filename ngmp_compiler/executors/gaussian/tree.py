@@ -11,8 +11,8 @@ from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...linalg import tree_gaussian, tree_order
 from ..base import members
-from .base import GaussianExecutor, Leaf, Piece, Solution, numbered, offset, potential, scale
-from .part import GaussianPart
+from .base import GaussianExecutor, Leaf, Solution, numbered, offset, potential, scale
+from .part import GaussianPart, Piece
 
 
 class ScalarTree(GaussianExecutor):

@@ -23,7 +23,8 @@ from ngmp_kernels.numerics.special import LOG_2PI
 from ...graph.index import IndexMap
 from ...linalg import add_jitter, factor, function_space
 from ...value import Value
-from .base import Piece, Potential, fill
+from .base import Potential, fill
+from .part import Piece
 from .rows import Rows, gram, slices
 
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost
