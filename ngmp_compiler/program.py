@@ -47,7 +47,6 @@ class Program:
 
     def __deepcopy__(self, memo: dict) -> "Program":
         """A program of its own, with nothing compiled yet; models and options do not change, so they are shared."""
-        del memo
         return Program(self.model, self._options)
 
     def __reduce__(self) -> tuple:

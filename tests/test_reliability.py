@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ngmp_compiler as ngmp
-from ngmp_kernels import ORACLE, Given
+from ngmp_kernels import Given
+from tests.kernels.factors.cases import ORACLE
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 

@@ -55,8 +55,6 @@ from .factors.split import SplitTable as SplitTable
 from .factors.student_t import StudentT as StudentT
 from .factors.vector_node import VectorDeterministic as VectorDeterministic
 from .factors.wishart import Wishart as Wishart
-from .oracle import ORACLE as ORACLE
-from .oracle import oracle_case as oracle_case
 from .quadrature.projection import Delta as Delta
 from .quadrature.projection import GaussHermite as GaussHermite
 from .quadrature.projection import LogTrapezoid as LogTrapezoid

@@ -136,7 +136,7 @@ _Declared = TypeVar("_Declared", bound=type[Distribution])
 
 
 def register(cls: _Declared) -> _Declared:
-    """Class decorator: make a distribution known to the compiler and to the kernel oracle."""
+    """Class decorator: make a distribution known to the compiler and to the tests of kernels."""
     if cls.__name__ in REGISTRY:
         raise ValueError(f"a distribution called {cls.__name__} is registered already")
     REGISTRY[cls.__name__] = cls

@@ -79,7 +79,6 @@ class AbstractFactor(eqx.Module):
         Args:
             repeats: rows are `(repeats, classes, size)`, with the `classes` of the distribution.
         """
-        del repeats
         return self
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:

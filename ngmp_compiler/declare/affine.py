@@ -78,7 +78,6 @@ class Arithmetic(Expression):
         )
 
     def _compare(self, other: Any) -> NoReturn:
-        del other
         self.__bool__()
         raise AssertionError
 

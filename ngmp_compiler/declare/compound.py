@@ -76,7 +76,6 @@ class Exp(Expression):
         return Exp(_log(other) - self.inner) if is_array(other) else NotImplemented
 
     def _sum(self, other: Any) -> NoReturn:
-        del other
         works = "it may be multiplied by positive constants and other exp(...); terms are added inside, exp(x + y)"
         raise ModelError(Problem(None, None, "a sum with exp(z) is not the exp of an affine expression", works))
 

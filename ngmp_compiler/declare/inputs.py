@@ -41,7 +41,6 @@ class Input:
         return self.root[self.index] if self.index else self.root
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        del copy
         # Without this method numpy would walk the object as a sequence and complain about that instead.
         return np.asarray(self.__jax_array__(), dtype)
 

@@ -64,7 +64,6 @@ class AbstractExecutor(Value, abc.ABC):
     @classmethod
     def alike(cls, part: Any) -> Hashable:
         """What parts that can share one executor have in common; None if any can."""
-        del part
         return None
 
     @classmethod

@@ -21,7 +21,6 @@ class AdaptiveState(Memory):
     def refused(self, blamed: Blamed, written: Any) -> "AdaptiveState":
         """After a step that was not accepted: the rates of the rows to blame are halved, so that the same step is not
         tried again and again."""
-        del written
         return AdaptiveState(halved(self.rate, blamed), jax.tree.map(jnp.zeros_like, self.last))
 
 

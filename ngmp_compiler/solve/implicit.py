@@ -38,7 +38,6 @@ def attach(target: Callable[[Leaves, Inputs], Leaves], leaves: Leaves, inputs: I
 
     @jax.custom_jvp
     def fixed(every: list[Array], leaves: Leaves) -> Leaves:
-        del every
         return leaves
 
     def fixed_jvp(primals: Any, tangents: Any) -> tuple[Leaves, Leaves]:
@@ -103,7 +102,6 @@ def envelope(
 
     @jax.custom_jvp
     def stationary(every: list[Array], leaves: Leaves, value: Array) -> Array:
-        del every, leaves
         return value
 
     def stationary_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
@@ -124,7 +122,6 @@ def flagged(ok: Bool[Array, ""], tree: Any) -> Any:
 
     @jax.custom_jvp
     def identity(ok: Array, arrays: Any) -> Any:
-        del ok
         return arrays
 
     @identity.defjvp

@@ -15,7 +15,6 @@ import scipy.stats as st
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, Normal, Poisson, exp
 from ngmp_kernels import (
-    ORACLE,
     AbstractProjected,
     Quadrature,
 )
@@ -24,6 +23,7 @@ from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.families import Gaussian
 from tests.inside import registered_factors
+from tests.kernels.factors.cases import ORACLE
 
 FAST = {"xla_backend_optimization_level": 0}
 RULE = Quadrature()

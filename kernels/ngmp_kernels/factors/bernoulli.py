@@ -24,7 +24,6 @@ from ..families import Bernoulli as BernoulliFamily
 from ..families import Beta, Gaussian
 from ..numerics.logarithm import softplus
 from ..numerics.special import binomial_cdf, log_probability, safe_log
-from ..oracle import Case, oracle_case, some_gaussian, uniform
 from ..quadrature.predictive import threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .generic import ConstantFactor
@@ -179,24 +178,3 @@ class Bernoulli(Distribution):
 
     def __init__(self, *, probs: Any = None, logits: Any = None):
         self.arguments = exactly_one("Bernoulli", probs=probs, logits=logits)
-
-
-def _logit_case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype, 1.0)
-    return Case(BernoulliLogit(jnp.array([0.0, 1.0, 1.0, 0.0], dtype)), (q,), (q,))
-
-
-def _probs_case(key: Any, dtype: Any) -> Case:
-    a = uniform(key, dtype, 1.0, 4.0)
-    q = Beta.from_ab(a, a[::-1])
-    return Case(BernoulliProbs(jnp.array([0.0, 1.0, 1.0, 0.0], dtype)), (q,), (q,))
-
-
-def _prior_case(key: Any, dtype: Any) -> Case:
-    q = BernoulliFamily.from_probs(uniform(key, dtype, 0.1, 0.9))
-    return Case(BernoulliPrior(uniform(key, dtype, -2.0, 2.0)), (q,), (q,))
-
-
-oracle_case(BernoulliLogit, _logit_case)
-oracle_case(BernoulliProbs, _probs_case)
-oracle_case(BernoulliPrior, _prior_case)

@@ -9,7 +9,6 @@ from jaxtyping import Array, Bool, Float
 from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, register
 from ..factor import AbstractConjugate, Families, Values
 from ..families import Beta as BetaFamily
-from ..oracle import Case, oracle_case, uniform
 from .generic import ConstantFactor
 
 
@@ -43,7 +42,6 @@ class BetaPrior(AbstractConjugate):
         return mean, mean * (1.0 - mean) / (total + 1.0)
 
     def cdf(self, out: Array, *z: Array) -> Array:
-        del z
         return betainc(*jnp.broadcast_arrays(self.a, self.b, jnp.clip(out, 0.0, 1.0)))
 
 
@@ -73,12 +71,3 @@ class Beta(Distribution):
 
     def __init__(self, a: Any, b: Any):
         self.arguments = {"a": a, "b": b}
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    a = uniform(key, dtype, 0.5, 4.0)
-    q = BetaFamily.from_ab(a + 1.0, a[::-1] + 1.0)
-    return Case(BetaPrior(a, uniform(key, dtype, 1.9, 2.0, (1,))), (q,), (q,))
-
-
-oracle_case(BetaPrior, _case)

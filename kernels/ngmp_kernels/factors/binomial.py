@@ -11,7 +11,6 @@ from ..factor import AbstractConjugate, Cavities, Families, Values
 from ..families import Beta, Gaussian
 from ..numerics.logarithm import softplus
 from ..numerics.special import binomial_cdf, is_count, log_binomial, safe_log
-from ..oracle import Case, oracle_case, some_gaussian, uniform
 from .bernoulli import BernoulliPrior, as_logits, logit_cdf
 from .generic import ConstantFactor
 from .logistic import AbstractLogistic
@@ -123,18 +122,3 @@ class Binomial(Distribution):
 
     def __init__(self, n: Any, *, probs: Any = None, logits: Any = None):
         self.arguments = {"n": n, **exactly_one("Binomial", probs=probs, logits=logits)}
-
-
-def _logit_case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype, 1.0)
-    return Case(BinomialLogit(jnp.array([0.0, 3.0, 7.0, 7.0], dtype), jnp.array([7.0], dtype)), (q,), (q,))
-
-
-def _probs_case(key: Any, dtype: Any) -> Case:
-    a = uniform(key, dtype, 1.0, 4.0)
-    q = Beta.from_ab(a, a[::-1])
-    return Case(BinomialProbs(jnp.array([0.0, 3.0, 7.0, 7.0], dtype), jnp.array([7.0], dtype)), (q,), (q,))
-
-
-oracle_case(BinomialLogit, _logit_case)
-oracle_case(BinomialProbs, _probs_case)

@@ -26,7 +26,6 @@ from ..factor import AbstractConjugate, Cavities, Families
 from ..families import Categorical as CategoricalFamily
 from ..families import Dirichlet
 from ..numerics.special import log_probability, safe_log
-from ..oracle import Case, oracle_case, uniform
 from .categorical_table import (
     CategoricalEmission,
     CategoricalTransition,
@@ -34,7 +33,6 @@ from .categorical_table import (
     check_rows,
     class_moments,
     pick,
-    some_table,
 )
 from .generic import ConstantFactor
 from .latent_probs import LatentProbs
@@ -179,17 +177,3 @@ class Categorical(Distribution):
 
     def __init__(self, *, probs: Any = None, logits: Any = None):
         self.arguments = exactly_one("Categorical", probs=probs, logits=logits)
-
-
-def _prior_case(key: Any, dtype: Any) -> Case:
-    q = CategoricalFamily(some_table(key, dtype, (4, 3)))
-    return Case(CategoricalPrior(some_table(key, dtype, (1, 3))), (q,), (q,))
-
-
-def _probs_case(key: Any, dtype: Any) -> Case:
-    q = Dirichlet.from_concentration(uniform(key, dtype, 1.0, 3.0, (4, 3)))
-    return Case(CategoricalProbs(_one_hot(jnp.array([0, 2, 1, 1]), 3, dtype)), (q,), (q,))
-
-
-oracle_case(CategoricalPrior, _prior_case)
-oracle_case(CategoricalProbs, _probs_case)

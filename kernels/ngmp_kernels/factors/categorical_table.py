@@ -3,7 +3,7 @@
 Logarithms of zero probabilities are large and finite (see `special.log_probability`).
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,6 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from ..factor import AbstractConjugate, Cavities, Families
 from ..families import Categorical as CategoricalFamily
-from ..oracle import Case, oracle_case, uniform
 
 
 def joint_name(count: int, *more: str) -> str:
@@ -131,23 +130,3 @@ def class_text(classes: int) -> str:
 
 def check_class(one_hot: Array) -> dict[str, Array]:
     return {class_text(one_hot.shape[-1]): jnp.sum(one_hot, -1) == 1.0}
-
-
-def some_table(key: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
-    return jax.nn.log_softmax(uniform(key, dtype, -2.0, 2.0, shape))
-
-
-def _transition_case(key: Any, dtype: Any) -> Case:
-    q = CategoricalFamily(some_table(key, dtype, (4, 3, 2)))
-    return Case(CategoricalTransition(log_table=some_table(key, dtype, (4, 3, 2))), (q,), (q,))  # type: ignore[call-arg]
-
-
-def _emission_case(key: Any, dtype: Any) -> Case:
-    q = CategoricalFamily(some_table(key, dtype, (4, 3)))
-    outcome = jnp.array([0, 1, 1, 0])
-    factor = CategoricalEmission(log_table=some_table(key, dtype, (1, 3, 2)), outcome=outcome)  # type: ignore[call-arg]
-    return Case(factor, (q,), (q,))
-
-
-oracle_case(CategoricalTransition, _transition_case)
-oracle_case(CategoricalEmission, _emission_case)

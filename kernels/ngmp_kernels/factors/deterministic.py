@@ -96,7 +96,7 @@ class DeterministicNode(AbstractNode):
         return expected_log_density(cavities[0], forward.mean, forward.variance)
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
-        del rule  # a narrow cavity of `out` needs nodes where it is, not where x is
+        # A narrow cavity of `out` needs nodes where it is, not where x is.
         return tilted_log_density(cavities[1], self.log_message(1, cavities), None)
 
     def initial(self) -> tuple[Gaussian, None]:

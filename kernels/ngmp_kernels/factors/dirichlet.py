@@ -8,7 +8,6 @@ from jaxtyping import Array, Bool, Float
 from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature, as_float, register
 from ..factor import AbstractConjugate, Families
 from ..families import Dirichlet as DirichletFamily
-from ..oracle import Case, oracle_case, uniform
 from .generic import ConstantFactor
 
 
@@ -67,12 +66,3 @@ class Dirichlet(Distribution):
 
     def __init__(self, concentration: Any):
         self.arguments = {"concentration": concentration}
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    alpha = uniform(key, dtype, 0.5, 4.0, (4, 3))
-    q = DirichletFamily.from_concentration(alpha + 1.0)
-    return Case(DirichletPrior(alpha), (q,), (q,))
-
-
-oracle_case(DirichletPrior, _case)

@@ -19,7 +19,6 @@ from ..distribution import (
 )
 from ..factor import AbstractConjugate, Families, Values
 from ..families import Gamma as GammaFamily
-from ..oracle import Case, oracle_case, some_gamma, uniform
 from .generic import ConstantFactor
 
 
@@ -54,7 +53,6 @@ class GammaPrior(AbstractConjugate):
         return jnp.broadcast_to(mean, tau.shape), jnp.broadcast_to(mean / self.rate, tau.shape)
 
     def cdf(self, out: Array, *z: Array) -> Array:
-        del z
         a, x = jnp.broadcast_arrays(self.concentration, self.rate * jnp.maximum(out, 0.0))
         return gammainc(a, x)
 
@@ -97,11 +95,3 @@ class Gamma(Distribution):
 
     def __init__(self, concentration: Any, *, rate: Any = None, scale: Any = None):
         self.arguments = {"concentration": concentration, **exactly_one("Gamma", rate=rate, scale=scale)}
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    q = some_gamma(key, dtype)
-    return Case(GammaPrior(uniform(key, dtype, 0.5, 4.0), uniform(key, dtype, 1.9, 2.0, (1,))), (q,), (q,))
-
-
-oracle_case(GammaPrior, _case)

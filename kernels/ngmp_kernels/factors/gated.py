@@ -13,15 +13,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from ..families import AbstractFamily, Categorical
-from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .mixture import Mixture
-from .normal import NormalNoise
-from .normal_noise import NoisePrecision
 
 
 class Gated(AbstractProjected):
@@ -91,7 +87,6 @@ class Gated(AbstractProjected):
         return lambda x: jnp.logaddexp(shut, open_ + inner(x))
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
-        del rule
         open_, shut = self._log_gate(cavities[-1])
         return jnp.logaddexp(shut, open_ + self.base.predictive_log_density(cavities[:-1]))
 
@@ -231,27 +226,7 @@ class GatedConstant(AbstractConjugate):
         return mean, jnp.zeros_like(mean), variance
 
     def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
-        del marginals
         return self.base.cdf(out, *self.values)
 
     def predictive_log_density(self, marginals: Cavities) -> Array:
         return jnp.broadcast_to(self._value(), marginals[0].batch_shape)
-
-
-def _gated_case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3, k4, k5 = jax.random.split(key, 5)
-    z = Categorical(uniform(k3, dtype, -1.0, 1.0, (4, 2)))
-    cavities = (some_gaussian(k1, dtype), some_gamma(k2, dtype), z)
-    marginals = (some_gaussian(k4, dtype), some_gamma(k5, dtype, 4.0), z)
-    factor = Gated(base=NoisePrecision(), k=jnp.eye(2)[np.asarray([0, 1, 1, 0])], parts=2)  # type: ignore[call-arg]
-    return Case(factor, cavities, marginals)
-
-
-def _constant_case(key: Any, dtype: Any) -> Case:
-    q = Categorical(uniform(key, dtype, -1.0, 1.0, (4, 3)))
-    values, k = (uniform(key, dtype, -2.0, 2.0),), jnp.eye(3)[np.asarray([0, 2, 1, 1])]
-    return Case(GatedConstant(NormalNoise(jnp.ones(1, dtype)), values, k, 3, (3,)), (q,), (q,))
-
-
-oracle_case(Gated, _gated_case)
-oracle_case(GatedConstant, _constant_case)

@@ -19,8 +19,7 @@ from ..factor import (
     LogMessage,
     nested_quadrature,
 )
-from ..families import FAMILIES, AbstractFamily, Gamma, Gaussian
-from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
+from ..families import FAMILIES, AbstractFamily, Gaussian
 from ..quadrature.projection import Quadrature
 from ..quadrature.start import peak
 from .captured import as_function, captured
@@ -182,24 +181,3 @@ class GenericDensity(Distribution):
         if getattr(result, "shape", None) != ():
             raise ValueError(f"the log-density {name} must return a scalar; it returns {result}")
         return captured(self.log_density, *(values[i] for i in order))
-
-
-def _noise_log_density(r: Array, tau: Array, shift: Array) -> Array:
-    return 0.5 * jnp.log(tau) - 0.5 * tau * (r - shift) ** 2
-
-
-def _generic_case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3 = jax.random.split(key, 3)
-    shift = uniform(k3, dtype, -0.5, 0.5)
-    factor = GenericFactor(_noise_log_density, (shift,), (Gaussian, Gamma))  # pyright: ignore[reportCallIssue]
-    q = (some_gaussian(k1, dtype), some_gamma(k2, dtype))
-    return Case(factor, q, q)
-
-
-def _constant_case(key: Any, dtype: Any) -> Case:
-    x = uniform(key, dtype, -1.0, 1.0)
-    return Case(ConstantFactor(x, x, x**2, {"anything": x < 2.0}), (), ())
-
-
-oracle_case(GenericFactor, _generic_case)
-oracle_case(ConstantFactor, _constant_case)

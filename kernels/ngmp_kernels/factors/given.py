@@ -1,13 +1,12 @@
 """A marginal that is given: the prior of a filter's next batch is the posterior of the last one."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..factor import AbstractConjugate, Families
 from ..families import AbstractFamily
-from ..oracle import Case, oracle_case, some_gamma
 
 
 class Given(AbstractConjugate):
@@ -31,11 +30,3 @@ class Given(AbstractConjugate):
 
     def moments(self, z: Array) -> tuple[Array, Array]:
         raise TypeError("a given marginal stands for the prior of a latent variable, which has no outcome to predict")
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    q = some_gamma(key, dtype)
-    return Case(Given(q=q), (q,), (q,))  # type: ignore[call-arg]
-
-
-oracle_case(Given, _case)

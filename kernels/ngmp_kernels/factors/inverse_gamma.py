@@ -5,7 +5,6 @@
 
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaincc, ndtr
 from jaxtyping import Array, Bool, Float
@@ -15,7 +14,6 @@ from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, L
 from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
 from ..numerics.special import LOG_2PI
-from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from .generic import ConstantFactor
 from .normal_noise import NoisePrecision
 
@@ -51,7 +49,6 @@ class InverseGammaPrior(AbstractConjugate):
         return jnp.broadcast_to(q.mean, v.shape), jnp.broadcast_to(q.variance, v.shape)
 
     def cdf(self, out: Array, *z: Array) -> Array:
-        del z
         a, b, x = jnp.broadcast_arrays(self.concentration, self.scale, out)
         return jnp.where(x > 0.0, gammaincc(a, b / jnp.where(x > 0.0, x, 1.0)), 0.0)
 
@@ -183,28 +180,3 @@ class InverseGamma(Distribution):
 
     def __init__(self, concentration: Any, *, scale: Any):
         self.arguments = {"concentration": concentration, "scale": scale}
-
-
-def _some(key: Any, dtype: Any, low: float = 3.0) -> InverseGammaFamily:
-    return InverseGammaFamily.from_reciprocal(some_gamma(key, dtype, low))
-
-
-def _prior_case(key: Any, dtype: Any) -> Case:
-    q = _some(key, dtype)
-    return Case(InverseGammaPrior(uniform(key, dtype, 2.5, 4.0), uniform(key, dtype, 1.9, 2.0, (1,))), (q,), (q,))
-
-
-def _variance_case(key: Any, dtype: Any) -> Case:
-    q = _some(key, dtype)
-    return Case(NormalVariance(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
-
-
-def _noise_case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3, k4 = jax.random.split(key, 4)
-    cavities = (some_gaussian(k1, dtype), _some(k2, dtype))
-    return Case(NoiseVariance(), cavities, (some_gaussian(k3, dtype), _some(k4, dtype, 4.0)))
-
-
-oracle_case(InverseGammaPrior, _prior_case)
-oracle_case(NormalVariance, _variance_case)
-oracle_case(NoiseVariance, _noise_case)

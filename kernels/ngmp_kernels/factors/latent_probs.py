@@ -10,7 +10,7 @@ and its gradient in alpha, divided by the Fisher matrix, is the projection that 
 """
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,6 @@ from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
 from ..families import AbstractFamily, Categorical, Dirichlet
 from ..numerics.gamma_functions import trigamma_minus_inverse
 from ..numerics.special import safe_log
-from ..oracle import Case, oracle_case, uniform
 from ..quadrature.projection import expectation, tangent_projection
 
 _POINTS = 193
@@ -62,11 +61,9 @@ class LatentProbs(AbstractProjected):
         return _integrals(marginal, cavities[0].probs)[0]
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
-        del rule
         return safe_log(jnp.sum(cavities[0].probs * cavities[1].mean, axis=-1))
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         if j == 0:
             (log_p,) = marginals[1].to_mean()
             return lambda k: self.log_density(k, jnp.exp(log_p))
@@ -74,11 +71,9 @@ class LatentProbs(AbstractProjected):
         return lambda p: jnp.sum(probs * safe_log(p), axis=-1)
 
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Categorical | Dirichlet:
-        del rule
         return Categorical(*marginals[1].to_mean()) if j == 0 else Dirichlet(marginals[0].probs)
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        del rule
         return jnp.sum(marginals[0].probs * marginals[1].to_mean()[0], axis=-1)
 
     def in_family(self) -> tuple[bool, bool]:
@@ -88,7 +83,6 @@ class LatentProbs(AbstractProjected):
         return {}
 
     def moments(self, k: Array, p: Array) -> tuple[Array, Array]:
-        del k
         return p, p * (1.0 - p)
 
 
@@ -134,13 +128,3 @@ def _natural_gradient(alpha: Float[Array, "n K"], slope: Float[Array, "n K"]) ->
     scaled = slope * each
     shift = jnp.sum(scaled, axis=-1) / (jnp.sum(own, axis=-1) - whole)
     return scaled + shift[..., None] * each
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3 = jax.random.split(key, 3)
-    out = Categorical(uniform(k1, dtype, -2.0, 2.0, (4, 3)))
-    p = Dirichlet.from_concentration(uniform(k2, dtype, 1.0, 5.0, (4, 3)))
-    return Case(LatentProbs(), (out, p), (out, Dirichlet.from_concentration(uniform(k3, dtype, 2.0, 9.0, (4, 3)))))
-
-
-oracle_case(LatentProbs, _case)

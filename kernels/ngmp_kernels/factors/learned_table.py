@@ -18,7 +18,6 @@ from jaxtyping import Array, Bool, Float
 from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
 from ..families import AbstractFamily, Categorical, Dirichlet
 from ..numerics.special import safe_log
-from ..oracle import Case, oracle_case, uniform
 from .categorical_table import check_class, joint_name
 
 
@@ -51,24 +50,20 @@ class AbstractLearnedTable(AbstractProjected):
         return self._pick(_stack([q.to_mean()[0] for q in rows]))
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         if j == 0:
             return lambda cell: _at(self._scores(marginals[1:]), cell)
         return lambda p: jnp.sum(self._counts(j - 1, marginals[0].probs) * safe_log(p), -1)
 
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
-        del rule
         if j == 0:
             return Categorical(self._scores(marginals[1:]))
         return Dirichlet(self._counts(j - 1, marginals[0].probs))
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
-        del rule
         return jnp.sum(marginals[0].probs * self._scores(marginals[1:]), -1)
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Float[Array, " n"]:
         """`log E[f]`: rows and classes are independent, and f is linear in either."""
-        del rule
         return safe_log(jnp.sum(cavities[0].probs * self._pick(_stack([q.mean for q in cavities[1:]])), -1))
 
     def in_family(self) -> tuple[bool, ...]:
@@ -158,23 +153,3 @@ def _at(values: Float[Array, "... classes"], cell: Array) -> Array:
     """`values[..., cell]`, leading axes broadcast."""
     chosen = jnp.asarray(cell)[..., None] == jnp.arange(values.shape[-1])
     return jnp.sum(jnp.where(chosen, values, 0.0), -1)
-
-
-def _rows(key: Any, dtype: Any, count: int, outcomes: int) -> tuple[Dirichlet, ...]:
-    alpha = uniform(key, dtype, 1.0, 4.0, (count, 4, outcomes))
-    return tuple(Dirichlet.from_concentration(a) for a in alpha)
-
-
-def _transition_case(key: Any, dtype: Any) -> Case:
-    q = (Categorical(uniform(key, dtype, -1.0, 1.0, (4, 6))), *_rows(key, dtype, 3, 2))
-    return Case(LearnedTransition(classes=(3,), outcomes=2), q, q)  # type: ignore[call-arg]
-
-
-def _emission_case(key: Any, dtype: Any) -> Case:
-    q = (Categorical(uniform(key, dtype, -1.0, 1.0, (4, 6))), *_rows(key, dtype, 6, 2))
-    one_hot = jnp.eye(2, dtype=dtype)[jnp.array([0, 1, 1, 0])]
-    return Case(LearnedEmission(one_hot=one_hot, classes=(3, 2)), q, q)  # type: ignore[call-arg]
-
-
-oracle_case(LearnedTransition, _transition_case)
-oracle_case(LearnedEmission, _emission_case)

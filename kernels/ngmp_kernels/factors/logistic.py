@@ -71,7 +71,6 @@ class AbstractLogistic(AbstractProjected):
         return self.log_density(jnp.broadcast_to(shift, like.shape)[None])[0] + (y + w) * _LOG_2
 
     def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
-        del j, cavities
         narrow = tangent_projection(marginal, self.log_density, rule)
         if not isinstance(rule, Quadrature):
             return narrow  # type: ignore[return-value]
@@ -84,7 +83,6 @@ class AbstractLogistic(AbstractProjected):
         return jax.lax.cond(jnp.any(broad), mixed, lambda: narrow)  # type: ignore[return-value]
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
-        del j, cavities
         narrow = expectation(marginal, self.log_density, rule)
         if not isinstance(rule, Quadrature):
             return narrow

@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
@@ -22,7 +21,6 @@ from ..factor import AbstractConjugate, Cavities, Families
 from ..families import MvGaussian
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
 from ..numerics.special import LOG_2PI
-from ..oracle import Case, oracle_case
 from .wishart import MvNormalPrecision, NoiseWishart, lower_noise, lower_precision
 
 
@@ -128,14 +126,3 @@ class MvNormal(Distribution):
 
     def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None):
         self.arguments = {"mean": mean, **exactly_one("MvNormal", covariance=covariance, precision=precision)}
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    k1, k2 = jax.random.split(key)
-    root = jax.random.normal(k1, (4, 3, 3), dtype)
-    covariance = root @ jnp.swapaxes(root, -1, -2) + jnp.eye(3, dtype=dtype)
-    q = MvGaussian.from_mean_covariance(jax.random.normal(k2, (4, 3), dtype), covariance)
-    return Case(MvNormalNoise(*_precision_and_log_det("covariance", covariance, 3)), (q,), (q,))
-
-
-oracle_case(MvNormalNoise, _case)

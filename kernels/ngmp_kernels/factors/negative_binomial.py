@@ -13,7 +13,6 @@ from ..families import Beta, Gaussian
 from ..numerics.gamma_functions import gammaln, log_gamma_ratio
 from ..numerics.logarithm import softplus
 from ..numerics.special import is_count, negative_binomial_cdf, safe_exp, safe_log
-from ..oracle import Case, oracle_case, some_gaussian, uniform
 from ..quadrature.predictive import threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .generic import ConstantFactor
@@ -102,12 +101,3 @@ class NegativeBinomial(Distribution):
 
     def __init__(self, *, mean: Any, dispersion: Any):
         self.arguments = {"mean": mean, "dispersion": dispersion}
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype)
-    counts = jnp.array([0.0, 1.0, 4.0, 20.0], dtype)
-    return Case(NegativeBinomialLog(counts, uniform(key, dtype, 1.0, 5.0, (1,))), (q,), (q,))
-
-
-oracle_case(NegativeBinomialLog, _case)

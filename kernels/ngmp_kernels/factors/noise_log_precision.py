@@ -12,7 +12,6 @@ from ..factor import Cavities, Families, LogMessage, Rule, nested_quadrature
 from ..families import Gaussian
 from ..numerics.logarithm import log, log1p, softplus
 from ..numerics.special import LOG_2PI, safe_exp
-from ..oracle import Case, oracle_case, some_gaussian
 from ..quadrature.predictive import lambert, log_precision_nodes, scale_mixture_cdf
 from .normal_noise import AbstractNoise, NoisePrecision, safe_log_lanes
 
@@ -94,7 +93,6 @@ class NoiseLogPrecision(AbstractNoise):
         return lambda s: fraction(safe_exp(s))
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         if j == 0:
             s = marginals[1]
             precision = safe_exp(s.mean + 0.5 * s.variance)
@@ -103,7 +101,6 @@ class NoiseLogPrecision(AbstractNoise):
         return lambda s: 0.5 * (s - LOG_2PI - square * safe_exp(s))
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        del rule
         r, s = marginals
         return 0.5 * (s.mean - LOG_2PI - (r.mean**2 + r.variance) * safe_exp(s.mean + 0.5 * s.variance))
 
@@ -148,12 +145,3 @@ def _reach(u: Array, v: Array) -> tuple[Array, Array]:
     ratio = c * v / u
     right = jnp.minimum(jnp.sqrt(twice / (1.0 + u)), log1p(ratio + jnp.sqrt(2.0 * ratio)))
     return jnp.minimum(left, far).astype(dtype), right.astype(dtype)
-
-
-def _log_precision_case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3, k4 = jax.random.split(key, 4)
-    cavities = (some_gaussian(k1, dtype), some_gaussian(k2, dtype))
-    return Case(NoiseLogPrecision(), cavities, (some_gaussian(k3, dtype, 0.25), some_gaussian(k4, dtype, 0.3)))
-
-
-oracle_case(NoiseLogPrecision, _log_precision_case)

@@ -30,7 +30,6 @@ from ..distribution import (
 from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
 from ..families import Gamma, Gaussian
 from ..numerics.special import LOG_2PI, safe_exp, safe_log
-from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from ..quadrature.predictive import log_precision_nodes
 from .exponential import settle
 from .inverse_gamma import NoiseVariance, NormalVariance
@@ -134,13 +133,11 @@ class NormalLogPrecision(AbstractProjected):
         return 0.5 * s - 0.5 * self._rho(s) - 0.5 * LOG_2PI
 
     def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
-        del j, cavities, rule
         m = marginal.mean
         rho = self._rho(m + 0.5 * marginal.variance)
         return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
 
     def settle(self, marginal: Gaussian, cavity: Gaussian, leaf: Gaussian, once: Gaussian) -> Gaussian:
-        del leaf, once
         square = jnp.asarray(self.out - self.mean) ** 2
         found = settle(0.5, safe_log(0.5 * square), marginal, cavity)
         # A residual of zero has no wall at all, however far s rises: the message is s/2.
@@ -148,7 +145,6 @@ class NormalLogPrecision(AbstractProjected):
         return Gaussian(jnp.where(wall, found.eta1, 0.5), jnp.where(wall, found.eta2, 0.0))
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
-        del j, cavities, rule
         m = marginal.mean
         return 0.5 * m - 0.5 * self._rho(m + 0.5 * marginal.variance) - 0.5 * LOG_2PI
 
@@ -275,23 +271,3 @@ class Normal(Distribution):
     def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):
         scale = exactly_one("Normal", variance=variance, precision=precision, std=std)
         self.arguments = {"mean": mean, **scale}
-
-
-def _noise_case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype)
-    return Case(NormalNoise(uniform(key, dtype, 0.5, 3.0)), (q,), (q,))
-
-
-def _precision_case(key: Any, dtype: Any) -> Case:
-    q = some_gamma(key, dtype)
-    return Case(NormalPrecision(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
-
-
-def _log_precision_case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype)
-    return Case(NormalLogPrecision(uniform(key, dtype, -2.0, 2.0), uniform(key, dtype, 0.3, 0.4, (1,))), (q,), (q,))
-
-
-oracle_case(NormalNoise, _noise_case)
-oracle_case(NormalPrecision, _precision_case)
-oracle_case(NormalLogPrecision, _log_precision_case)

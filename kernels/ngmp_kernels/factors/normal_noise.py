@@ -4,9 +4,8 @@
 Mean-precision models, heteroscedastic regression, stochastic volatility and precision hierarchies all reduce to them.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool
@@ -16,7 +15,6 @@ from ..families import AbstractFamily, Gamma, Gaussian
 from ..numerics.gamma_functions import gammaln
 from ..numerics.logarithm import log, log1p
 from ..numerics.special import LOG_2PI, student_t_log_density
-from ..oracle import Case, oracle_case, some_gamma, some_gaussian
 from ..quadrature.predictive import scale_mixture_cdf
 from ..quadrature.projection import Quadrature, nodes, tangent_projection
 from ..quadrature.regression import log_quotient
@@ -91,7 +89,6 @@ class NoisePrecision(AbstractNoise):
         toward tau: `tau^{p/2} (1 + p v tau)^{-1/2} exp{-p tau m^2 / (2 (1 + p v tau))}`,
         toward r: `Γ(a + p/2) / Γ(a) b^a / (b + p r^2/2)^{a + p/2}`.
         """
-        del rule
         p = power
         if j == 0:
             a, b = cavities[1].concentration, cavities[1].rate
@@ -106,7 +103,6 @@ class NoisePrecision(AbstractNoise):
         return toward_tau
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         if j == 0:
             log_tau, tau = marginals[1].to_mean()
             return lambda r: 0.5 * (log_tau - LOG_2PI - tau * r * r)
@@ -115,7 +111,6 @@ class NoisePrecision(AbstractNoise):
 
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Gaussian | Gamma:
         """Toward r: precision `E[tau]`. Toward tau: `(1/2, -E[r^2]/2)`."""
-        del rule
         if j == 0:
             _, tau = marginals[1].to_mean()
             return Gaussian(jnp.zeros_like(tau), -0.5 * tau)
@@ -123,7 +118,6 @@ class NoisePrecision(AbstractNoise):
         return Gamma(jnp.full_like(square, 0.5), -0.5 * square)
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        del rule
         (_, square), (log_tau, tau) = marginals[0].to_mean(), marginals[1].to_mean()
         return 0.5 * (log_tau - LOG_2PI - square * tau)
 
@@ -156,12 +150,3 @@ def mean_variance(tau: Gamma) -> Array:
     """`E[1/tau] = b/(a - 1)`, infinite for a <= 1."""
     finite = tau.concentration > 1.0
     return jnp.where(finite, tau.rate / jnp.where(finite, tau.concentration - 1.0, 1.0), jnp.inf)
-
-
-def _precision_case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3, k4 = jax.random.split(key, 4)
-    cavities = (some_gaussian(k1, dtype), some_gamma(k2, dtype))
-    return Case(NoisePrecision(), cavities, (some_gaussian(k3, dtype), some_gamma(k4, dtype, 4.0)))
-
-
-oracle_case(NoisePrecision, _precision_case)

@@ -10,7 +10,6 @@ from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, R
 from ..families import Gamma, Gaussian
 from ..numerics.gamma_functions import gammaln
 from ..numerics.special import is_count, negative_binomial_cdf, poisson_cdf, safe_exp, safe_log, stirling_remainder
-from ..oracle import Case, oracle_case, some_gamma, some_gaussian
 from ..quadrature.predictive import threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .exponential import settle
@@ -35,19 +34,16 @@ class PoissonLog(AbstractProjected):
         return self.counts * z - safe_exp(z) - gammaln(self.counts + 1.0)
 
     def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
-        del j, cavities, rule
         m = marginal.mean
         rho = safe_exp(m + 0.5 * marginal.variance)
         return Gaussian(self.counts + (m - 1.0) * rho, -0.5 * rho)
 
     def settle(self, marginal: Gaussian, cavity: Gaussian, leaf: Gaussian, once: Gaussian) -> Gaussian:
-        del leaf, once
         return settle(self.counts, 0.0, marginal, cavity)
 
     def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
         """About log y, where `y z`, `e^z` and `log y!` are large and nearly cancel: with `u = m - log y`,
         `-y (e^{u + v/2} - 1 - u) - (log y! - y log y + y)`."""
-        del j, cavities, rule
         m, half = marginal.mean, 0.5 * marginal.variance
         y = jnp.maximum(self.counts, 1.0)
         log_y = jnp.log(y)
@@ -143,17 +139,3 @@ class Poisson(Distribution):
 
     def __init__(self, rate: Any):
         self.arguments = {"rate": rate}
-
-
-def _log_case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype)
-    return Case(PoissonLog(jnp.array([0.0, 1.0, 4.0, 20.0], dtype)), (q,), (q,))
-
-
-def _rate_case(key: Any, dtype: Any) -> Case:
-    q = some_gamma(key, dtype)
-    return Case(PoissonRate(jnp.array([0.0, 1.0, 4.0, 20.0], dtype)), (q,), (q,))
-
-
-oracle_case(PoissonLog, _log_case)
-oracle_case(PoissonRate, _rate_case)

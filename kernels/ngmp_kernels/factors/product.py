@@ -16,7 +16,6 @@ from ..distribution import Lowered
 from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from ..families import AbstractFamily, Gamma, Gaussian
 from ..numerics.special import LOG_2PI
-from ..oracle import Case, oracle_case, some_gaussian, uniform
 from ..quadrature.projection import Quadrature, nodes
 
 _RULE = Quadrature()
@@ -102,7 +101,6 @@ class ProductNoise(AbstractProjected):
         return jnp.log(precision), precision
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         r, a, b, tau = self._all(marginals)
         name = self.interfaces[j]
         if name == "tau":
@@ -116,7 +114,6 @@ class ProductNoise(AbstractProjected):
         Toward r: $(\tau E[a] E[b], -\tau/2)$. Toward a: $(\tau E[r] E[b], -\tau E[b^2]/2)$, and toward b likewise.
         Toward tau: $(1/2, -E[(r - a b)^2]/2)$.
         """
-        del rule
         r, a, b, tau = self._all(marginals)
         name = self.interfaces[j]
         if name == "tau":
@@ -131,7 +128,6 @@ class ProductNoise(AbstractProjected):
         return Gaussian(*jnp.broadcast_arrays(linear, -0.5 * square))
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        del rule
         r, a, b, tau = self._all(marginals)
         log_precision, precision = self._precision(tau)
         return 0.5 * (log_precision - LOG_2PI - precision * expected_square(r, a, b))
@@ -207,14 +203,3 @@ def lower_product(out: Any, mean: Any, left: Any, right: Any, precision: Any) ->
     constant = precision if isinstance(precision, (jax.Array, np.ndarray)) else None
     before, after = () if data is not None else (residual,), () if constant is not None else (precision,)
     return Lowered(ProductNoise(out=data, precision=constant), (*before, left, right, *after))  # type: ignore[call-arg]
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    # The smallest use, with data and a constant precision; the others are in tests/kernels/factors/test_product.py.
-    k1, k2, k3 = jax.random.split(key, 3)
-    q = (some_gaussian(k1, dtype, 0.3), some_gaussian(k2, dtype, 0.3))
-    out, precision = uniform(k3, dtype, -1.0, 1.0), uniform(k3, dtype, 0.5, 2.0)
-    return Case(ProductNoise(out=out, precision=precision), q, q)  # type: ignore[call-arg]
-
-
-oracle_case(ProductNoise, _case)

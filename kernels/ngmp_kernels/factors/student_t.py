@@ -10,7 +10,6 @@ from ..distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature,
 from ..factor import AbstractProjected, Cavities, Families, Values
 from ..families import Gamma, Gaussian
 from ..numerics.special import safe_log, student_t_log_density
-from ..oracle import Case, oracle_case, some_gaussian, uniform
 from .generic import ConstantFactor
 from .normal_noise import NoisePrecision
 
@@ -103,11 +102,3 @@ class StudentT(Distribution):
 
     def __init__(self, df: Any, mean: Any, *, scale: Any):
         self.arguments = {"df": df, "mean": mean, "scale": scale}
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    q = some_gaussian(key, dtype)
-    return Case(StudentTNoise(jnp.array([3.0, 4.0, 7.0, 30.0], dtype), uniform(key, dtype, 1.0, 2.0, (1,))), (q,), (q,))
-
-
-oracle_case(StudentTNoise, _case)

@@ -4,7 +4,7 @@ Here the residual is one edge shared by all classes, so the mixture is one facto
 of their own, see `gated`.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,6 @@ from jaxtyping import Array, Bool, Float
 from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
 from ..families import Categorical, Gaussian
 from ..numerics.special import LOG_2PI
-from ..oracle import Case, oracle_case, some_gaussian, uniform
 
 
 class SwitchedNoise(AbstractProjected):
@@ -54,12 +53,10 @@ class SwitchedNoise(AbstractProjected):
         return lambda r: jax.nn.logsumexp(log_probs + self._each(r), axis=-1)
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
-        del rule
         log_probs = jax.nn.log_softmax(cavities[1].eta1, axis=-1)
         return jax.nn.logsumexp(log_probs + self._integrated(cavities[0]), axis=-1)
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         if j == 1:
             each = self._expected(marginals[0])
             return lambda z: _pick(each, z)
@@ -67,14 +64,12 @@ class SwitchedNoise(AbstractProjected):
         return lambda r: jnp.sum(probs * self._each(r), axis=-1)
 
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Gaussian | Categorical:
-        del rule
         if j == 1:
             return Categorical(self._expected(marginals[0]))
         weights = marginals[1].probs * self.precision
         return Gaussian(jnp.sum(weights * self.shift, axis=-1), -0.5 * jnp.sum(weights, axis=-1))
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        del rule
         return jnp.sum(marginals[1].probs * self._expected(marginals[0]), axis=-1)
 
     def in_family(self) -> tuple[bool, bool]:
@@ -118,13 +113,3 @@ def _pick(rows: Float[Array, "... n K"], z: Array) -> Array:
     shape = jnp.broadcast_shapes(rows.shape[:-1], z.shape)
     index = jnp.broadcast_to(z, shape)[..., None]
     return jnp.take_along_axis(jnp.broadcast_to(rows, (*shape, rows.shape[-1])), index, axis=-1)[..., 0]
-
-
-def _case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3, k4 = jax.random.split(key, 4)
-    factor = SwitchedNoise(uniform(k1, dtype, -1.0, 1.0, (4, 3)), uniform(k2, dtype, 0.5, 2.0, (1, 3)))
-    z = Categorical(uniform(k3, dtype, -1.0, 1.0, (4, 3)))
-    return Case(factor, (some_gaussian(k4, dtype), z), (some_gaussian(k1, dtype), z))
-
-
-oracle_case(SwitchedNoise, _case)

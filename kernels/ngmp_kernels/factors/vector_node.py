@@ -83,8 +83,10 @@ class VectorNode(AbstractNode):
         return jnp.sum(jnp.exp(log_weights) * self.log_message(1, cavities)(z), axis=0)
 
     def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
-        """Nodes where the product of cavity and message is, found by projecting the message a few times."""
-        del rule  # a narrow cavity of `out` needs nodes where it is, not where x is
+        """Nodes where the product of cavity and message is, found by projecting the message a few times.
+
+        A narrow cavity of `out` needs nodes where it is, not where x is.
+        """
         x, message = cavities[1], self.log_message(1, cavities)
         fixed = jax.lax.stop_gradient(x)
         about = fixed

@@ -20,7 +20,6 @@ from ..families import Gamma, MvGaussian
 from ..families import Wishart as WishartFamily
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
 from ..numerics.special import LOG_2PI
-from ..oracle import Case, oracle_case, uniform
 from ..quadrature.projection import Quadrature, nodes
 
 
@@ -111,7 +110,6 @@ class NoiseWishart(AbstractProjected):
         return 0.5 * (log_det(cholesky(w)) - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
 
     def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        del rule
         if j == 0:
             w, mean_log_det = marginals[1].to_mean()
             return lambda r: 0.5 * (mean_log_det - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
@@ -119,7 +117,6 @@ class NoiseWishart(AbstractProjected):
         return lambda w: 0.5 * (log_det(cholesky(w)) - w.shape[-1] * LOG_2PI - jnp.sum(square * w, axis=(-2, -1)))
 
     def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> MvGaussian | WishartFamily:
-        del rule
         if j == 0:
             w = marginals[1].mean
             return MvGaussian(jnp.zeros_like(w[..., 0]), -0.5 * w)
@@ -127,7 +124,6 @@ class NoiseWishart(AbstractProjected):
         return WishartFamily(-0.5 * square, jnp.full_like(square[..., 0, 0], 0.5))
 
     def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        del rule
         (_, square), (w, log_det) = marginals[0].to_mean(), marginals[1].to_mean()
         return 0.5 * (log_det - w.shape[-1] * LOG_2PI - jnp.sum(square * w, axis=(-2, -1)))
 
@@ -186,8 +182,7 @@ class NoiseWishart(AbstractProjected):
 
 def lower_precision(out: Any, mean: Any, precision: Any) -> Lowered:
     """`MvNormal(mean, precision=W)` with W a Wishart variable, and outcome and mean constant."""
-    noise, (r, _) = lower_noise(out, mean, precision)
-    del noise
+    _, (r, _) = lower_noise(out, mean, precision)
     return Lowered(MvNormalPrecision(as_float(r)), (precision,))
 
 
@@ -221,35 +216,3 @@ class Wishart(Distribution):
 
     def __init__(self, df: Any, *, scale: Any):
         self.arguments = {"df": df, "scale": scale}
-
-
-def _matrices(key: Any, dtype: Any, d: int = 2) -> Array:
-    root = jax.random.normal(key, (4, d, d), dtype)
-    return root @ jnp.swapaxes(root, -1, -2) + jnp.eye(d, dtype=dtype)
-
-
-def _some(key: Any, dtype: Any) -> WishartFamily:
-    k1, k2 = jax.random.split(key)
-    return WishartFamily.from_df_scale(uniform(k1, dtype, 4.0, 8.0), 0.2 * _matrices(k2, dtype))
-
-
-def _prior_case(key: Any, dtype: Any) -> Case:
-    q = _some(key, dtype)
-    return Case(WishartPrior(uniform(key, dtype, 2.5, 6.0), _matrices(key, dtype)), (q,), (q,))
-
-
-def _precision_case(key: Any, dtype: Any) -> Case:
-    q = _some(key, dtype)
-    return Case(MvNormalPrecision(uniform(key, dtype, -2.0, 2.0, (4, 2))), (q,), (q,))
-
-
-def _noise_case(key: Any, dtype: Any) -> Case:
-    k1, k2, k3 = jax.random.split(key, 3)
-    r = MvGaussian.from_mean_covariance(jax.random.normal(k1, (4, 2), dtype), _matrices(k2, dtype))
-    marginals = (r, _some(k3, dtype))
-    return Case(NoiseWishart(2), marginals, marginals)
-
-
-oracle_case(WishartPrior, _prior_case)
-oracle_case(MvNormalPrecision, _precision_case)
-oracle_case(NoiseWishart, _noise_case)

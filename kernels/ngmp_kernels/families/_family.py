@@ -7,6 +7,8 @@ message need not be a density: nothing here checks that eta lies in the domain, 
 
 import abc
 import dataclasses
+import functools
+import operator
 from typing import Any, ClassVar, Self, TypeVar
 
 import equinox as eqx
@@ -118,9 +120,10 @@ class AbstractFamily(eqx.Module):
     # -- what a final class provides ----------------------------------------------------------------------------
 
     @classmethod
-    @abc.abstractmethod
     def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        """Zero natural parameters: the message that says nothing."""
+        """Zero natural parameters: the message that says nothing. By default all blocks have the event shape."""
+        check_event(cls, event_shape)
+        return cls(*[jnp.zeros((*batch_shape, *event_shape), dtype) for _ in dataclasses.fields(cls)])
 
     @classmethod
     @abc.abstractmethod
@@ -143,17 +146,20 @@ class AbstractFamily(eqx.Module):
     def log_density(self, z: Array) -> Float[Array, "*b"]:
         r"""$\eta \cdot T(z) - A(\eta)$, arranged so that large terms do not cancel."""
 
-    @abc.abstractmethod
     def entropy(self) -> Float[Array, "*b"]:
-        r"""$-E_q[\log q]$ in nats."""
+        r"""$-E_q[\log q] = A(\eta) - \eta \cdot \mu$ in nats, arranged otherwise where these cancel."""
+        return self.log_partition() - self.dot(self.to_mean())
 
-    @abc.abstractmethod
     def kl(self, other: Self) -> Float[Array, "*b"]:
         r"""$KL[q_{self} \| q_{other}]$ in nats."""
+        return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
 
-    @abc.abstractmethod
     def is_proper(self) -> Bool[Array, "*b"]:
-        """Whether eta is finite and in the domain, so that q is a density."""
+        """Whether eta is finite and in the domain, by default where `slack` is positive, so that q is a density."""
+        ndim = len(self.batch_shape)
+        flags = [*map(jnp.isfinite, self.natural), *(x > 0 for x in self.slack())]
+        rows = [x if x.ndim == ndim else jnp.all(x, tuple(range(ndim, x.ndim))) for x in flags]
+        return functools.reduce(operator.and_, rows)
 
     @abc.abstractmethod
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
@@ -181,7 +187,6 @@ class AbstractFamily(eqx.Module):
 
         By default the slopes of the regression on (1, T), T scalar: what a family with large means does better.
         """
-        del centred
         w = jnp.broadcast_to(w, values.shape)
         columns = [t - average(w, t) for t in (jnp.broadcast_to(t, values.shape) for t in self.statistics(z))]
         scales = [jnp.sqrt(average(w, t * t)) for t in columns]
@@ -194,12 +199,10 @@ class AbstractFamily(eqx.Module):
 
     def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """The projection of a log-message by a rule that is no regression at nodes; None where it is one."""
-        del rule, log_message
         return None
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self | None:
         """A random message that moves q to about one of its draws, for restarts; None: it follows its neighbours."""
-        del key, spread
         return None
 
     # -- summaries ------------------------------------------------------------------------------------------------
@@ -249,16 +252,11 @@ class AbstractFamily(eqx.Module):
         """Var[z], elementwise over event axes."""
 
 
-def no_event(name: str, event_shape: tuple[int, ...]) -> None:
-    """Refuse an event shape for a scalar family."""
-    if event_shape != ():
-        raise ValueError(f"{name} is a scalar family: expected event_shape=(), got {event_shape}.")
-
-
-def one_event_axis(name: str, event_shape: tuple[int, ...]) -> None:
-    """Require exactly one event axis."""
-    if len(event_shape) != 1:
-        raise ValueError(f"{name} has one event axis: expected an event_shape of length 1, got {event_shape}.")
+def check_event(family: type[AbstractFamily], event_shape: tuple[int, ...]) -> None:
+    """Refuse an event shape of other than `event_ndim` axes."""
+    if len(event_shape) != family.event_ndim:
+        axes = ("is a scalar family", "has one event axis", "has two event axes")[family.event_ndim]
+        raise ValueError(f"{family.__name__} {axes}: got event_shape={event_shape}.")
 
 
 _Family = TypeVar("_Family", bound=AbstractFamily)

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logit
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..quadrature.nodes import Nodes, column
 from ..quadrature.rules import AbstractQuadrature
-from ._family import AbstractFamily, no_event, promote, register
+from ._family import AbstractFamily, promote, register
 
 
 @register
@@ -31,11 +31,6 @@ class Bernoulli(AbstractFamily):
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> Self:
         return cls(*promote(logits))
-
-    @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        no_event("Bernoulli", event_shape)
-        return cls(jnp.zeros(batch_shape, dtype))
 
     @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
@@ -80,21 +75,16 @@ class Bernoulli(AbstractFamily):
         one = p * (log1(self.eta1) - log1(other.eta1))
         return one + jax.nn.sigmoid(-self.eta1) * (log0(self.eta1) - log0(other.eta1))
 
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.isfinite(self.eta1)
-
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.bernoulli(key, self.probs, shape + self.batch_shape).astype(self.dtype)
 
     def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """The two outcomes, by any rule."""
-        del rule
         z = jnp.broadcast_to(column(np.array([0.0, 1.0]), self), (2,) + self.batch_shape)
         return z, self.log_density(z)
 
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """Exact: the log-odds of the message, whatever q."""
-        del z, w, centred
         return type(self)(values[1] - values[0])
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:

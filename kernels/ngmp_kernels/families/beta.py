@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, xlog1py, xlogy
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import digamma, gammaln, log_gamma_ratio
 from ..numerics.inverse_cdf import INVERSE
@@ -13,7 +13,7 @@ from ..numerics.logarithm import log, log1p
 from ..quadrature.nodes import Nodes, cutoff, normalised, point, stretch
 from ..quadrature.regression import LogMessage, derivatives, log_quotient, log_shift, slopes
 from ..quadrature.rules import AbstractQuadrature, Delta, LogTrapezoid, counts
-from ._family import AbstractFamily, broadcast, no_event, register
+from ._family import AbstractFamily, broadcast, register
 from .dirichlet import concentration_from_mean
 
 
@@ -61,11 +61,6 @@ class Beta(AbstractFamily):
         return cls(a - 1, b - 1)
 
     @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        no_event("Beta", event_shape)
-        return cls(jnp.zeros(batch_shape, dtype), jnp.zeros(batch_shape, dtype))
-
-    @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
         alpha = concentration_from_mean(jnp.stack(broadcast(*mu), axis=-1))
         return cls.from_ab(alpha[..., 0], alpha[..., 1])
@@ -102,17 +97,8 @@ class Beta(AbstractFamily):
     def log_density(self, z: Array) -> Float[Array, "*b"]:
         return xlogy(self.eta1, z) + xlog1py(self.eta2, -z) - self.log_partition()
 
-    def entropy(self) -> Float[Array, "*b"]:
-        return self.log_partition() - self.dot(self.to_mean())
-
-    def kl(self, other: Self) -> Float[Array, "*b"]:
-        return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
-
     def slack(self) -> tuple[Array, ...]:
         return self.a, self.b
-
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 > -1) & (self.eta2 > -1)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.beta(key, self.a, self.b, shape + self.batch_shape, self.dtype)
@@ -130,7 +116,6 @@ class Beta(AbstractFamily):
 
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """Basis: the logit and the binary divergence, both relative to the mean m; first and second order in z - m."""
-        del centred
         total = self.a + self.b
         m1, m0 = self.a / total, self.b / total
         log1 = log_quotient(z, m1)

@@ -4,11 +4,11 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray
 
 from ..quadrature.nodes import Nodes
 from ..quadrature.rules import AbstractQuadrature
-from ._family import AbstractFamily, one_event_axis, promote, register
+from ._family import AbstractFamily, promote, register
 
 
 @register
@@ -33,11 +33,6 @@ class Categorical(AbstractFamily):
     @classmethod
     def from_logits(cls, logits: ArrayLike) -> Self:
         return cls(*promote(logits))
-
-    @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        one_event_axis("Categorical", event_shape)
-        return cls(jnp.zeros(tuple(batch_shape) + tuple(event_shape), dtype))
 
     @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
@@ -83,22 +78,17 @@ class Categorical(AbstractFamily):
         difference = jax.nn.log_softmax(self.eta1, axis=-1) - jax.nn.log_softmax(other.eta1, axis=-1)
         return jnp.sum(jnp.where(p > 0, p * difference, 0), axis=-1)
 
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.all(jnp.isfinite(self.eta1), axis=-1)
-
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.categorical(key, self.eta1, axis=-1, shape=shape + self.batch_shape)
 
     def nodes(self, rule: AbstractQuadrature) -> Nodes:
         """All classes, by any rule."""
-        del rule
         (k,) = self.event_shape
         z = jnp.broadcast_to(jnp.arange(k).reshape((-1,) + (1,) * len(self.batch_shape)), (k,) + self.batch_shape)
         return z, jnp.moveaxis(jax.nn.log_softmax(self.eta1, axis=-1), -1, 0)
 
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """Exact, whatever q; of the equivalent logits the ones that sum to zero."""
-        del z, w, centred
         return type(self)(jnp.moveaxis(values - jnp.mean(values, axis=0), 0, -1))
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:

@@ -5,11 +5,11 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc, xlogy
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import digamma, gammaln, inverse_digamma, trigamma
 from ..numerics.inverse_cdf import INVERSE
-from ._family import AbstractFamily, one_event_axis, promote, register
+from ._family import AbstractFamily, promote, register
 
 
 def concentration_from_mean(g: Float[Array, "*b K"]) -> Float[Array, "*b K"]:
@@ -54,11 +54,6 @@ class Dirichlet(AbstractFamily):
         return cls(concentration - 1)
 
     @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        one_event_axis("Dirichlet", event_shape)
-        return cls(jnp.zeros(tuple(batch_shape) + tuple(event_shape), dtype))
-
-    @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
         (mean_log,) = promote(*mu)
         return cls(concentration_from_mean(mean_log) - 1)
@@ -90,17 +85,8 @@ class Dirichlet(AbstractFamily):
     def log_density(self, z: Array) -> Float[Array, "*b"]:
         return jnp.sum(xlogy(self.eta1, z), axis=-1) - self.log_partition()
 
-    def entropy(self) -> Float[Array, "*b"]:
-        return self.log_partition() - self.dot(self.to_mean())
-
-    def kl(self, other: Self) -> Float[Array, "*b"]:
-        return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
-
     def slack(self) -> tuple[Array, ...]:
         return (self.concentration,)
-
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.all(jnp.isfinite(self.eta1) & (self.eta1 > -1), axis=-1)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.dirichlet(key, self.concentration, shape + self.batch_shape, self.dtype)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammainc, polygamma
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import (
     gammaln,
@@ -18,7 +18,7 @@ from ..numerics.inverse_cdf import INVERSE
 from ..quadrature.nodes import Nodes, cutoff, normalised, point, stretch
 from ..quadrature.regression import LogMessage, average, derivatives, log_quotient, slopes
 from ..quadrature.rules import AbstractQuadrature, Delta, LogTrapezoid, Unscented, counts
-from ._family import AbstractFamily, broadcast, no_event, register
+from ._family import AbstractFamily, broadcast, register
 
 
 def _concentration(s: Float[Array, "*b"]) -> Float[Array, "*b"]:
@@ -58,11 +58,6 @@ class Gamma(AbstractFamily):
     def from_concentration_rate(cls, concentration: ArrayLike, rate: ArrayLike) -> Self:
         concentration, rate = broadcast(concentration, rate)
         return cls(concentration - 1, -rate)
-
-    @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        no_event("Gamma", event_shape)
-        return cls(jnp.zeros(batch_shape, dtype), jnp.zeros(batch_shape, dtype))
 
     @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
@@ -110,9 +105,6 @@ class Gamma(AbstractFamily):
 
     def slack(self) -> tuple[Array, ...]:
         return self.concentration, self.rate
-
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 > -1) & (self.eta2 < 0)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         draws = jax.random.gamma(key, self.concentration, shape + self.batch_shape, self.dtype)

@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import log_ratio_excess
 from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite, point
 from ..quadrature.regression import LogMessage, derivatives
 from ..quadrature.rules import AbstractQuadrature, Delta, GaussHermite, Unscented, counts
-from ._family import AbstractFamily, broadcast, no_event, register
+from ._family import AbstractFamily, broadcast, register
 
 
 @functools.lru_cache
@@ -54,19 +54,14 @@ class Gaussian(AbstractFamily):
     @classmethod
     def standard(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
         """N(0, 1)."""
-        no_event("Gaussian", event_shape)
-        return cls(jnp.zeros(batch_shape, dtype), jnp.full(batch_shape, -0.5, dtype))
+        zero = cls.flat(batch_shape, event_shape, dtype)
+        return cls(zero.eta1, zero.eta2 - 0.5)
 
     @classmethod
     def from_information(cls, xi: ArrayLike, precision: ArrayLike) -> Self:
         """From the weighted mean `xi` = precision * mean and the precision, which may be zero or negative."""
         xi, precision = broadcast(xi, precision)
         return cls(xi, -0.5 * precision)
-
-    @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        no_event("Gaussian", event_shape)
-        return cls(jnp.zeros(batch_shape, dtype), jnp.zeros(batch_shape, dtype))
 
     @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
@@ -116,9 +111,6 @@ class Gaussian(AbstractFamily):
     def slack(self) -> tuple[Array, ...]:
         return (-self.eta2,)
 
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta2 < 0)
-
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return self.mean + self.std * jax.random.normal(key, shape + self.batch_shape, self.dtype)
 
@@ -138,7 +130,6 @@ class Gaussian(AbstractFamily):
         the rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
         whatever the constant.
         """
-        del w, centred
         m, s = self.mean, self.std
         table = jnp.asarray(_hermite_slopes(z.shape[0]), values.dtype)
 

@@ -3,11 +3,11 @@
 from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..quadrature.nodes import Nodes
 from ..quadrature.rules import AbstractQuadrature, LogTrapezoid, counts
-from ._family import AbstractFamily, broadcast, no_event, register
+from ._family import AbstractFamily, broadcast, register
 from .gamma import Gamma
 
 
@@ -35,11 +35,6 @@ class InverseGamma(AbstractFamily):
     def from_reciprocal(cls, q: Gamma) -> Self:
         """The distribution of 1/t for t ~ q."""
         return cls.from_concentration_scale(q.concentration, q.rate)
-
-    @classmethod
-    def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        no_event("InverseGamma", event_shape)
-        return cls(jnp.zeros(batch_shape, dtype), jnp.zeros(batch_shape, dtype))
 
     @classmethod
     def from_mean(cls, *mu: ArrayLike) -> Self:
@@ -97,9 +92,6 @@ class InverseGamma(AbstractFamily):
 
     def slack(self) -> tuple[Array, ...]:
         return self.reciprocal.slack()
-
-    def is_proper(self) -> Bool[Array, "*b"]:
-        return jnp.isfinite(self.eta1) & jnp.isfinite(self.eta2) & (self.eta1 < -1) & (self.eta2 < 0)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return 1 / self.reciprocal.sample(key, shape)

@@ -12,7 +12,7 @@ from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite_product
 from ..quadrature.regression import average
 from ..quadrature.rules import AbstractQuadrature, GaussHermite, Unscented
-from ._family import AbstractFamily, one_event_axis, promote, register
+from ._family import AbstractFamily, check_event, promote, register
 
 _PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
 MOST_DIMENSIONS = max(_PER_AXIS)
@@ -70,7 +70,7 @@ class MvGaussian(AbstractFamily):
 
     @classmethod
     def flat(cls, batch_shape: tuple[int, ...], event_shape: tuple[int, ...] = (), dtype: Any = float) -> Self:
-        one_event_axis("MvGaussian", event_shape)
+        check_event(cls, event_shape)
         batch_shape, event_shape = tuple(batch_shape), tuple(event_shape)
         return cls(jnp.zeros(batch_shape + event_shape, dtype), jnp.zeros(batch_shape + 2 * event_shape, dtype))
 
@@ -164,7 +164,6 @@ class MvGaussian(AbstractFamily):
 
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """With `u = C^T (z - m)`, 1, u_i and u_i u_j - [i = j] are orthogonal at three nodes an axis and more."""
-        del centred
         m, chol = self.mean, self._chol
         u = jnp.einsum("...ji,q...j->q...i", chol, z - m)
         y = values - average(w, values)

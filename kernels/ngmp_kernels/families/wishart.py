@@ -124,12 +124,6 @@ class Wishart(AbstractFamily):
     def log_density(self, z: Array) -> Float[Array, "*b"]:
         return self.dot(self.statistics(z)) - self.log_partition()
 
-    def entropy(self) -> Float[Array, "*b"]:
-        return self.log_partition() - self.dot(self.to_mean())
-
-    def kl(self, other: Self) -> Float[Array, "*b"]:
-        return other.log_partition() - self.log_partition() - (other - self).dot(self.to_mean())
-
     def slack(self) -> tuple[Array, ...]:
         return -jnp.diagonal(self.eta1, axis1=-2, axis2=-1), self.df - (self.eta1.shape[-1] - 1)
 

@@ -30,12 +30,10 @@ def _real(cdf: Function, p: Array, mean: Array, std: Array) -> Array:
 
 
 def _positive(cdf: Function, p: Array, mean: Array, std: Array) -> Array:
-    del std
     return _continuous(cdf, p, lambda t: mean * jnp.exp(t), mean)
 
 
 def _unit(cdf: Function, p: Array, mean: Array, std: Array) -> Array:
-    del std
     return _continuous(cdf, p, jax.nn.sigmoid, mean)
 
 
@@ -84,7 +82,6 @@ def _root(cdf: Function, p: Array, reach: Array) -> Array:
 
 def _count(cdf: Function, p: Array, mean: Array, std: Array) -> Array:
     """The smallest integer k with `F(k) >= p`: doubled until it is passed, then bisected; `F(-1) = 0`."""
-    del std
     largest = 1 / jnp.finfo(mean.dtype).eps  # beyond it not every integer is a number
     first = jnp.broadcast_to(jnp.clip(jnp.ceil(mean), 1.0, largest), jnp.broadcast_shapes(p.shape, mean.shape))
 

@@ -83,7 +83,6 @@ class AbstractRule(eqx.Module):
 
     def stationary(self, factor: AbstractProjected) -> bool:
         """Whether a fixed point is a stationary point of the free energy in the leaves of the factor."""
-        del factor
         return False
 
     @property
@@ -98,7 +97,6 @@ class AbstractRule(eqx.Module):
 
     def instead(self, factor: AbstractProjected) -> "AbstractRule":
         """The rule that takes its place on a factor; itself, unless its messages have no projection there."""
-        del factor
         return self
 
     def apart(self) -> "AbstractRule | None":
@@ -134,7 +132,6 @@ def settled(rule: AbstractRule, factor: AbstractProjected, once: AbstractFamily,
 @jax.custom_jvp
 def _instead(value: Any, once: Any) -> Any:
     """A value, with the derivatives of another; that one is not computed where no derivatives are."""
-    del once
     return value
 
 

@@ -66,7 +66,6 @@ class NGMP(AbstractRule):
         return NCVMP(self.projection)  # with marginals in place of cavities, one NGMP projection is NCVMP
 
     def supports(self, factor: AbstractProjected, j: int) -> str | None:
-        del factor, j
         return None
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
@@ -128,7 +127,6 @@ class EP(AbstractRule):
         return StructuredVMP() if _unprojected(factor, False) else self
 
     def supports(self, factor: AbstractProjected, j: int) -> str | None:
-        del j
         return "its messages are projected where they are received" if factor.deterministic else None
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
@@ -169,7 +167,6 @@ class BP(AbstractRule):
     """Exact belief propagation: refused, at compile time, on any interface that is not conjugate."""
 
     def supports(self, factor: AbstractProjected, j: int) -> str:
-        del factor, j
         return "it has no exact message in the family"
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
@@ -179,7 +176,6 @@ class BP(AbstractRule):
         raise TypeError(f"BP has no free energy for the projected {type(factor).__name__}")
 
     def stationary(self, factor: AbstractProjected) -> bool:
-        del factor
         return True
 
 

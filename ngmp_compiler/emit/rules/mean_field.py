@@ -27,7 +27,6 @@ class AbstractVMP(AbstractRule):
     projection: eqx.AbstractVar[Any]
 
     def supports(self, factor: AbstractProjected, j: int) -> str | None:
-        del j
         return "a delta has no expected logarithm" if factor.deterministic else None
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
@@ -46,7 +45,6 @@ class AbstractVMP(AbstractRule):
         return factor.expected_log_density(marginals, Quadrature())
 
     def stationary(self, factor: AbstractProjected) -> bool:
-        del factor
         return isinstance(self.projection, Quadrature)
 
 

@@ -34,7 +34,6 @@ class DiscreteIndependent(DiscreteExecutor):
         self.why, self.work = "categorical variables coupled to no other", f"O({len(positions)})"
 
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
-        del tables, wanted
         logits = index_map(self.positions, unary[self.plane].shape[0]).take(unary[self.plane])
         norm = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
         return DiscreteSolution(jnp.sum(norm), {self.plane: [(self.positions, logits - norm)]}, {})

@@ -118,7 +118,6 @@ class GaussianExecutor(AbstractExecutor):
         It is computed once, before the iteration: XLA does not move factorisations out of loops. A leaf that is the
         same for all factors of a group has one row here.
         """
-        del leaves, dtype
         return None
 
     def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array] | None:
@@ -127,7 +126,6 @@ class GaussianExecutor(AbstractExecutor):
         Rounding errors of a solution are relative to its size, and along a chain they add up. In single precision the
         core therefore solves for deviations from these values.
         """
-        del leaves
         return None
 
     @abc.abstractmethod

@@ -118,7 +118,6 @@ class ScalarChain(Chain):
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Links | None:
         """The links, where none of them moves."""
-        del dtype
         if any(leaves[tie.piece.functional] is None for tie in self.links):
             return None
         return self._links(leaves)

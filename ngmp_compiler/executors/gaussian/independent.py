@@ -66,7 +66,6 @@ class IndependentScalars(Independent):
         self.work = f"O({sum(p.n for p in pieces)})"
 
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
-        del prepared
         zero: Any = 0.0
         precision, linear = zero, zero
         each: list[tuple[Array, Array]] = []

@@ -49,7 +49,6 @@ class ScalarTree(GaussianExecutor):
         return index_map(self.number[piece.links[link].plane][piece.links[link].positions], self.total)
 
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
-        del prepared
         dtype = leaves[self.pieces[0].functional].dtype
         own, linear = jnp.zeros(self.total, dtype), jnp.zeros(self.total, dtype)
         blocks, couplings = [], []

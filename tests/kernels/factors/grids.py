@@ -10,8 +10,9 @@ import numpy as np
 import scipy.special as sp
 import scipy.stats as st
 
-from ngmp_kernels import ORACLE, families
+from ngmp_kernels import families
 from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
+from tests.kernels.factors.cases import ORACLE
 from tests.kernels.factors.references import DENSITY
 
 LEARNED = (LearnedTransition, LearnedEmission)

@@ -10,7 +10,7 @@ import pytest
 import scipy.special as sp
 import scipy.stats as st
 
-from ngmp_kernels import ORACLE, AbstractConjugate, AbstractProjected, Quadrature, families
+from ngmp_kernels import AbstractConjugate, AbstractProjected, Quadrature, families
 from ngmp_kernels.factors.categorical import (
     CategoricalTransition,
 )
@@ -23,6 +23,7 @@ from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.product import ProductNoise
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import NoiseWishart
+from tests.kernels.factors.cases import ORACLE
 from tests.kernels.factors.grids import (
     LEARNED,
     brute_log_message,
