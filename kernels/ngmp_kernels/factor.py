@@ -28,7 +28,6 @@ else:
 Families = tuple[type[AbstractFamily], ...]
 Cavities = tuple[Any, ...]  # a family instance per interface; the receiving entry is not read and may be None
 LogMessage = Callable[[Array], Array]
-Rule = AbstractQuadrature
 
 
 class AbstractFactor(eqx.Module):
@@ -129,16 +128,9 @@ class AbstractProjected(AbstractFactor):
     """Of a factor of one Gaussian interface: the variance up to which `edge_moments` need not be looked at."""
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
-        """The exact belief-propagation log-message toward interface `j`,
+        """The exact belief-propagation log-message toward interface `j`, a function (Q, n) -> (Q, n) of `z_j`:
 
-        `l_j(z_j) = log ∫ f(z) Π_{i≠j} q_i(z_i) dz_i`   with normalised cavities `q_i`.
-
-        Args:
-            j: the receiving interface.
-            cavities: one family instance (n) per interface; entry `j` is not read.
-
-        Returns:
-            A function of `z_j`, (Q, n) -> (Q, n).
+        `l_j(z_j) = log ∫ f(z) Π_{i≠j} q_i(z_i) dz_i`   with normalised cavities `q_i`; entry `j` is not read.
         """
         if len(self.interfaces) == 1:
             return self.log_density
@@ -155,9 +147,11 @@ class AbstractProjected(AbstractFactor):
             exists = exists & cavity.is_proper() if i != j else exists
         return exists
 
-    def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
+    def project(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> AbstractFamily:
         """`eta*_j = grad_mu E_q[l_j] = F^{-1} Cov_q[T, l_j]` at the receiving marginal `q`: the NGMP target."""
-        return tangent_projection(marginal, self.log_message(j, cavities), rule)
+        return tangent_projection(marginal, self.log_message(j, cavities), quadrature)
 
     def settle(self, marginal: Any, cavity: Any, leaf: Any, once: Any) -> Any:
         """Of a factor of one interface: the message `eta` with `eta = project(cavity + eta)`, the cavity held fixed.
@@ -180,14 +174,14 @@ class AbstractProjected(AbstractFactor):
         return hermite_moments(self.log_density, mean, variance)
 
     def expected_log_message(
-        self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
     ) -> Float[Array, " n"]:
         """`E_q[l_j]` under the receiving marginal `q`."""
-        return expectation(marginal, self.log_message(j, cavities), rule)
+        return expectation(marginal, self.log_message(j, cavities), quadrature)
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Float[Array, " n"]:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Float[Array, " n"]:
         """`log ∫ f(z) Π_i q_i(z_i) dz` under all normalised cavities."""
-        return integrate_message(self, 0, cavities, rule)
+        return integrate_message(self, 0, cavities, quadrature)
 
     def predictive_log_density(self, marginals: Cavities) -> Float[Array, " n"]:
         if len(marginals) > 1:
@@ -197,23 +191,25 @@ class AbstractProjected(AbstractFactor):
             return tilted_log_density(q, self.log_density, hint)
         return integrate_message(self, 0, marginals, Quadrature())
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         """The expected log-factor `E[log f | z_j]` under the other *marginals*: what VMP sends toward `j`."""
-        return nested_expectation(self, j, marginals, rule)
+        return nested_expectation(self, j, marginals, quadrature)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+    def mean_field_projection(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> AbstractFamily:
         """The message of VMP toward `j`: the tangent projection of the expected log-factor, exact if in the family."""
-        return tangent_projection(marginals[j], self.mean_field_message(j, marginals, Quadrature()), rule)
+        return tangent_projection(marginals[j], self.mean_field_message(j, marginals, Quadrature()), quadrature)
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Float[Array, " n"]:
         """`E[log f]` under the product of all marginals: minus the mean-field energy of the factor."""
-        return expectation(marginals[0], self.mean_field_message(0, marginals, rule), rule)  # type: ignore[arg-type]
+        return expectation(marginals[0], self.mean_field_message(0, marginals, quadrature), quadrature)  # type: ignore[arg-type]
 
-    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
+    def fractional_message(
+        self, j: int, cavities: Cavities, power: float, quadrature: AbstractQuadrature
+    ) -> LogMessage:
         """`(1/p) log ∫ f^p Π_{i≠j} q_i dz_i`: the log-message of the fraction p of a factor. Unary: `log f`."""
         if len(self.interfaces) == 1:
             return self.log_density
-        message = nested_quadrature(self, j, cavities, rule, power)
+        message = nested_quadrature(self, j, cavities, quadrature, power)
         return lambda z: message(z) / power
 
     def in_family(self) -> tuple[bool, ...]:
@@ -241,18 +237,22 @@ class AbstractProjected(AbstractFactor):
         return (None,) * len(self.interfaces)
 
 
-def integrate_message(factor: AbstractProjected, j: int, cavities: Cavities, rule: Rule) -> Float[Array, " n"]:
+def integrate_message(
+    factor: AbstractProjected, j: int, cavities: Cavities, quadrature: AbstractQuadrature
+) -> Float[Array, " n"]:
     """`log ∫ exp(l_j(z)) q_j(z) dz`: the log-evidence, with the last integral taken over interface `j`."""
-    z, log_weights = nodes(rule, cavities[j])
+    z, log_weights = nodes(quadrature, cavities[j])
     return jax.nn.logsumexp(log_weights + factor.log_message(j, cavities)(z), axis=0)
 
 
-def nested_quadrature(factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule, power: float = 1.0) -> LogMessage:
+def nested_quadrature(
+    factor: AbstractFactor, j: int, cavities: Cavities, quadrature: AbstractQuadrature, power: float = 1.0
+) -> LogMessage:
     """`l_j(z_j) = log Σ_k Π_i w_{i,k_i} f(z_j, z_{k})^p` on the product of the nodes of the other cavities.
 
     Cost Q^d for `d` interfaces, so it is meant for at most three.
     """
-    on_grid = _on_grid(factor, j, cavities, rule)
+    on_grid = _on_grid(factor, j, cavities, quadrature)
 
     def log_message(z_j: Array) -> Array:
         log_weights, log_f, axes = on_grid(z_j)
@@ -261,11 +261,13 @@ def nested_quadrature(factor: AbstractFactor, j: int, cavities: Cavities, rule: 
     return log_message
 
 
-def nested_expectation(factor: AbstractFactor, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+def nested_expectation(
+    factor: AbstractFactor, j: int, marginals: Cavities, quadrature: AbstractQuadrature
+) -> LogMessage:
     """`E[log f | z_j] = Σ_k Π_i w_{i,k_i} log f(z_j, z_{k})` on the product of the nodes of the other marginals."""
     if len(factor.interfaces) == 1:
         return factor.log_density
-    on_grid = _on_grid(factor, j, marginals, rule)
+    on_grid = _on_grid(factor, j, marginals, quadrature)
 
     def message(z_j: Array) -> Array:
         log_weights, log_f, axes = on_grid(z_j)
@@ -274,10 +276,10 @@ def nested_expectation(factor: AbstractFactor, j: int, marginals: Cavities, rule
     return message
 
 
-def _on_grid(factor: AbstractFactor, j: int, cavities: Cavities, rule: Rule) -> Callable:
+def _on_grid(factor: AbstractFactor, j: int, cavities: Cavities, quadrature: AbstractQuadrature) -> Callable:
     """`log f` and the log-weights on the product of the nodes of all interfaces but `j`."""
     others = [i for i in range(len(factor.interfaces)) if i != j]
-    grids = {i: nodes(rule, cavities[i]) for i in others}
+    grids = {i: nodes(quadrature, cavities[i]) for i in others}
 
     def evaluate(z_j: Array) -> tuple[Array, Array, tuple[int, ...]]:
         # Axes: one per other interface, then those of z_j, the last of which is n.

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, same_function
-from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import AbstractFamily, Gaussian
 from ..quadrature.predictive import tilted_log_density
 from ..quadrature.projection import Quadrature, expectation, nodes, tangent_projection
@@ -57,15 +57,15 @@ class DeterministicNode(AbstractNode):
         return value.reshape(x.shape)
 
     def log_density(self, out: Array, x: Array) -> Array:
-        # A density on the line out = g(x) only; no rule integrates it.
+        # A density on the line out = g(x) only; no quadrature integrates it.
         return jnp.where(out == self(x), 0.0, -jnp.inf)
 
-    def forward(self, x: Gaussian, rule: Rule) -> Gaussian:
+    def forward(self, x: Gaussian, quadrature: AbstractQuadrature) -> Gaussian:
         """The Gaussian with the mean and variance of `g(x)`."""
         if isinstance(self.function, ClosedForm):
             mean, variance = self.function.moments(x.mean, x.variance, *self.constants)
         else:
-            z, log_weights = nodes(rule, x)
+            z, log_weights = nodes(quadrature, x)
             weights, values = jnp.exp(log_weights), self(z)
             mean = jnp.sum(weights * values, axis=0)
             variance = jnp.sum(weights * (values - mean) ** 2, axis=0)
@@ -79,23 +79,27 @@ class DeterministicNode(AbstractNode):
             return self.forward(x, _RULE).log_density
         return lambda z: out.log_density(self(z))
 
-    def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
+    def project(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> AbstractFamily:
         if j == 0:
-            return self.forward(cavities[1], rule)
+            return self.forward(cavities[1], quadrature)
         if isinstance(self.function, ClosedForm):
             return self.function.project(marginal, cavities[0], self.constants)  # pyright: ignore[reportArgumentType]
-        return tangent_projection(marginal, self.log_message(1, cavities), rule)
+        return tangent_projection(marginal, self.log_message(1, cavities), quadrature)
 
-    def expected_log_message(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> Array:
+    def expected_log_message(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> Array:
         if not isinstance(self.function, ClosedForm):
-            return expectation(marginal, self.log_message(j, cavities), rule)
+            return expectation(marginal, self.log_message(j, cavities), quadrature)
         if j == 0:
             q: Any = marginal
-            return expected_log_density(self.forward(cavities[1], rule), q.mean, q.variance)
-        forward = self.forward(marginal, rule)  # pyright: ignore[reportArgumentType]
+            return expected_log_density(self.forward(cavities[1], quadrature), q.mean, q.variance)
+        forward = self.forward(marginal, quadrature)  # pyright: ignore[reportArgumentType]
         return expected_log_density(cavities[0], forward.mean, forward.variance)
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         # A narrow cavity of `out` needs nodes where it is, not where x is.
         return tilted_log_density(cavities[1], self.log_message(1, cavities), None)
 

@@ -15,7 +15,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
+from ..factor import (
+    AbstractConjugate,
+    AbstractFactor,
+    AbstractProjected,
+    AbstractQuadrature,
+    Cavities,
+    Families,
+    LogMessage,
+    Values,
+)
 from ..families import AbstractFamily, Categorical
 from .mixture import Mixture
 
@@ -86,13 +95,13 @@ class Gated(AbstractProjected):
         inner = base.log_message(j, cavities[:-1]) if isinstance(base, AbstractProjected) else base.log_density
         return lambda x: jnp.logaddexp(shut, open_ + inner(x))
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         open_, shut = self._log_gate(cavities[-1])
         return jnp.logaddexp(shut, open_ + self.base.predictive_log_density(cavities[:-1]))
 
     # -- mean field ---------------------------------------------------------------------------------------------------
 
-    def _expected(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
+    def _expected(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Float[Array, " n"]:
         """`E[log base]`."""
         base: Any = self.base
         if isinstance(base, AbstractConjugate):
@@ -100,33 +109,33 @@ class Gated(AbstractProjected):
             assert eta is not None
             return eta.dot(marginals[0].to_mean()) + log_scale
         if len(base.interfaces) == 1:
-            return base.expected_log_message(0, marginals[0], marginals[:-1], rule)
-        return base.expected_log_density(marginals[:-1], rule)
+            return base.expected_log_message(0, marginals[0], marginals[:-1], quadrature)
+        return base.expected_log_density(marginals[:-1], quadrature)
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == len(self.base.interfaces):
-            return self._at_class(self._expected(marginals, rule))
+            return self._at_class(self._expected(marginals, quadrature))
         base: Any = self.base
         unary = len(base.interfaces) == 1
-        inner = base.log_density if unary else base.mean_field_message(j, marginals[:-1], rule)
+        inner = base.log_density if unary else base.mean_field_message(j, marginals[:-1], quadrature)
         weight = self._open(marginals[-1])
         return lambda x: weight * inner(x)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+    def mean_field_projection(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> AbstractFamily:
         base: Any = self.base
         if j == len(base.interfaces):
-            return Categorical(jnp.where(self._own(), self._expected(marginals, rule)[..., None], 0.0))
+            return Categorical(jnp.where(self._own(), self._expected(marginals, quadrature)[..., None], 0.0))
         if isinstance(base, AbstractConjugate):
             eta, _ = base.message()
             eta = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), eta, marginals[0])
         elif len(base.interfaces) == 1:
-            eta = base.project(0, marginals[0], marginals[:-1], rule)
+            eta = base.project(0, marginals[0], marginals[:-1], quadrature)
         else:
-            eta = base.mean_field_projection(j, marginals[:-1], rule)
+            eta = base.mean_field_projection(j, marginals[:-1], quadrature)
         return eta * self._open(marginals[-1])
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        return self._open(marginals[-1]) * self._expected(marginals, rule)
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
+        return self._open(marginals[-1]) * self._expected(marginals, quadrature)
 
     def in_family(self) -> tuple[bool, ...]:
         own = self.base.in_family() if isinstance(self.base, AbstractProjected) else (True,)

@@ -10,7 +10,7 @@ from jax.scipy.special import gammaincc, ndtr
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, register
-from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
+from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, Values
 from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
 from ..numerics.special import LOG_2PI
@@ -100,24 +100,28 @@ class NoiseVariance(AbstractProjected):
         m, spread = cavities[0].mean, cavities[0].variance
         return lambda v: -0.5 * (jnp.log(spread + v) + LOG_2PI + m * m / (spread + v))
 
-    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
-        return _of_variance(j, NoisePrecision().fractional_message(j, _reciprocal(cavities), power, rule))
+    def fractional_message(
+        self, j: int, cavities: Cavities, power: float, quadrature: AbstractQuadrature
+    ) -> LogMessage:
+        return _of_variance(j, NoisePrecision().fractional_message(j, _reciprocal(cavities), power, quadrature))
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
-        return _of_variance(j, NoisePrecision().mean_field_message(j, _reciprocal(marginals), rule))
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
+        return _of_variance(j, NoisePrecision().mean_field_message(j, _reciprocal(marginals), quadrature))
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Gaussian | InverseGammaFamily:
-        eta = NoisePrecision().mean_field_projection(j, _reciprocal(marginals), rule)
+    def mean_field_projection(
+        self, j: int, marginals: Cavities, quadrature: AbstractQuadrature
+    ) -> Gaussian | InverseGammaFamily:
+        eta = NoisePrecision().mean_field_projection(j, _reciprocal(marginals), quadrature)
         return InverseGammaFamily(-eta.eta1, eta.eta2) if isinstance(eta, Gamma) else eta
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
-        return NoisePrecision().expected_log_density(_reciprocal(marginals), rule)
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
+        return NoisePrecision().expected_log_density(_reciprocal(marginals), quadrature)
 
     def in_family(self) -> tuple[bool, bool]:
         return True, True
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
-        return NoisePrecision().log_evidence(_reciprocal(cavities), rule)
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
+        return NoisePrecision().log_evidence(_reciprocal(cavities), quadrature)
 
     def initial(self) -> tuple[Gaussian, None]:
         return NoisePrecision().initial()

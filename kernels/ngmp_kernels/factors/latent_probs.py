@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import AbstractFamily, Categorical, Dirichlet
 from ..numerics.gamma_functions import trigamma_minus_inverse
 from ..numerics.special import safe_log
@@ -48,32 +48,38 @@ class LatentProbs(AbstractProjected):
         probs = cavities[0].probs
         return lambda p: safe_log(jnp.sum(probs * p, axis=-1))
 
-    def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
+    def project(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> AbstractFamily:
         if j == 0:
-            return tangent_projection(marginal, self.log_message(0, cavities), rule)
+            return tangent_projection(marginal, self.log_message(0, cavities), quadrature)
         assert isinstance(marginal, Dirichlet)
         return Dirichlet(_natural_gradient(marginal.concentration, _integrals(marginal, cavities[0].probs)[1]))
 
-    def expected_log_message(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> Array:
+    def expected_log_message(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> Array:
         if j == 0:
-            return expectation(marginal, self.log_message(0, cavities), rule)
+            return expectation(marginal, self.log_message(0, cavities), quadrature)
         assert isinstance(marginal, Dirichlet)
         return _integrals(marginal, cavities[0].probs)[0]
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         return safe_log(jnp.sum(cavities[0].probs * cavities[1].mean, axis=-1))
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == 0:
             (log_p,) = marginals[1].to_mean()
             return lambda k: self.log_density(k, jnp.exp(log_p))
         probs = marginals[0].probs
         return lambda p: jnp.sum(probs * safe_log(p), axis=-1)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Categorical | Dirichlet:
+    def mean_field_projection(
+        self, j: int, marginals: Cavities, quadrature: AbstractQuadrature
+    ) -> Categorical | Dirichlet:
         return Categorical(*marginals[1].to_mean()) if j == 0 else Dirichlet(marginals[0].probs)
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         return jnp.sum(marginals[0].probs * marginals[1].to_mean()[0], axis=-1)
 
     def in_family(self) -> tuple[bool, bool]:

@@ -15,7 +15,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import AbstractFamily, Categorical, Dirichlet
 from ..numerics.special import safe_log
 from .categorical_table import check_class, joint_name
@@ -49,20 +49,20 @@ class AbstractLearnedTable(AbstractProjected):
         """`E[log p]` for every class of the first interface."""
         return self._pick(_stack([q.to_mean()[0] for q in rows]))
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == 0:
             return lambda cell: _at(self._scores(marginals[1:]), cell)
         return lambda p: jnp.sum(self._counts(j - 1, marginals[0].probs) * safe_log(p), -1)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+    def mean_field_projection(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> AbstractFamily:
         if j == 0:
             return Categorical(self._scores(marginals[1:]))
         return Dirichlet(self._counts(j - 1, marginals[0].probs))
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Float[Array, " n"]:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Float[Array, " n"]:
         return jnp.sum(marginals[0].probs * self._scores(marginals[1:]), -1)
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Float[Array, " n"]:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Float[Array, " n"]:
         """`log E[f]`: rows and classes are independent, and f is linear in either."""
         return safe_log(jnp.sum(cavities[0].probs * self._pick(_stack([q.mean for q in cavities[1:]])), -1))
 

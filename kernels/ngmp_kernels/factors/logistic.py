@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array
 
-from ..factor import AbstractProjected, Cavities, Rule
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities
 from ..families import Gaussian
 from ..quadrature.edge import Moments, by_derivatives
 from ..quadrature.projection import Quadrature, expectation, tangent_projection
@@ -70,9 +70,9 @@ class AbstractLogistic(AbstractProjected):
         y, w, shift = self.line()
         return self.log_density(jnp.broadcast_to(shift, like.shape)[None])[0] + (y + w) * _LOG_2
 
-    def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
-        narrow = tangent_projection(marginal, self.log_density, rule)
-        if not isinstance(rule, Quadrature):
+    def project(self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature) -> Gaussian:
+        narrow = tangent_projection(marginal, self.log_density, quadrature)
+        if not isinstance(quadrature, Quadrature):
             return narrow  # type: ignore[return-value]
         broad = marginal.std > _BROAD
 
@@ -82,9 +82,11 @@ class AbstractLogistic(AbstractProjected):
 
         return jax.lax.cond(jnp.any(broad), mixed, lambda: narrow)  # type: ignore[return-value]
 
-    def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
-        narrow = expectation(marginal, self.log_density, rule)
-        if not isinstance(rule, Quadrature):
+    def expected_log_message(
+        self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> Array:
+        narrow = expectation(marginal, self.log_density, quadrature)
+        if not isinstance(quadrature, Quadrature):
             return narrow
         broad = marginal.std > _BROAD
 

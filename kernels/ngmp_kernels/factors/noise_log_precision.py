@@ -8,7 +8,7 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool
 
-from ..factor import Cavities, Families, LogMessage, Rule, nested_quadrature
+from ..factor import AbstractQuadrature, Cavities, Families, LogMessage, nested_quadrature
 from ..families import Gaussian
 from ..numerics.logarithm import log, log1p, softplus
 from ..numerics.special import LOG_2PI, safe_exp
@@ -84,15 +84,17 @@ class NoiseLogPrecision(AbstractNoise):
         at_mode = self.log_density(r, m + shift) - 0.5 * shift * shift / v - 0.5 * jnp.log(v) - 0.5 * LOG_2PI
         return at_mode + log(total * step)
 
-    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
+    def fractional_message(
+        self, j: int, cavities: Cavities, power: float, quadrature: AbstractQuadrature
+    ) -> LogMessage:
         """`f^p`: toward s the closed form of `NoisePrecision` at tau = e^s; toward r by quadrature over s."""
         if j == 0:
-            message = nested_quadrature(self, 0, cavities, rule, power)
+            message = nested_quadrature(self, 0, cavities, quadrature, power)
             return lambda r: message(r) / power
-        fraction = NoisePrecision().fractional_message(1, cavities, power, rule)
+        fraction = NoisePrecision().fractional_message(1, cavities, power, quadrature)
         return lambda s: fraction(safe_exp(s))
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == 0:
             s = marginals[1]
             precision = safe_exp(s.mean + 0.5 * s.variance)
@@ -100,7 +102,7 @@ class NoiseLogPrecision(AbstractNoise):
         _, square = marginals[0].to_mean()
         return lambda s: 0.5 * (s - LOG_2PI - square * safe_exp(s))
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         r, s = marginals
         return 0.5 * (s.mean - LOG_2PI - (r.mean**2 + r.variance) * safe_exp(s.mean + 0.5 * s.variance))
 

@@ -27,7 +27,7 @@ from ..distribution import (
     reciprocal,
     register,
 )
-from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
+from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, Values
 from ..families import Gamma, Gaussian
 from ..numerics.special import LOG_2PI, safe_exp, safe_log
 from ..quadrature.predictive import log_precision_nodes
@@ -132,7 +132,7 @@ class NormalLogPrecision(AbstractProjected):
     def log_density(self, s: Array) -> Array:
         return 0.5 * s - 0.5 * self._rho(s) - 0.5 * LOG_2PI
 
-    def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
+    def project(self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature) -> Gaussian:
         m = marginal.mean
         rho = self._rho(m + 0.5 * marginal.variance)
         return Gaussian(0.5 + 0.5 * (m - 1.0) * rho, -0.25 * rho)
@@ -144,7 +144,9 @@ class NormalLogPrecision(AbstractProjected):
         wall = square > jnp.finfo(square.dtype).tiny
         return Gaussian(jnp.where(wall, found.eta1, 0.5), jnp.where(wall, found.eta2, 0.0))
 
-    def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
+    def expected_log_message(
+        self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> Array:
         m = marginal.mean
         return 0.5 * m - 0.5 * self._rho(m + 0.5 * marginal.variance) - 0.5 * LOG_2PI
 

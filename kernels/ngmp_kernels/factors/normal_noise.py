@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool
 
-from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule, integrate_message
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, integrate_message
 from ..families import AbstractFamily, Gamma, Gaussian
 from ..numerics.gamma_functions import gammaln
 from ..numerics.logarithm import log, log1p
@@ -25,9 +25,9 @@ class AbstractNoise(AbstractProjected):
 
     support: ClassVar[str | None] = "real"
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         # Over the scale the integrand is smooth whatever the scale of r; over r it may be narrow for the nodes.
-        return integrate_message(self, 1, cavities, rule)
+        return integrate_message(self, 1, cavities, quadrature)
 
     def initial(self) -> tuple[Gaussian, None]:
         # The leaf on r starts at about the prior expectation of the precision: flat, it would leave a random walk
@@ -65,14 +65,16 @@ class NoisePrecision(AbstractNoise):
 
         return toward_tau
 
-    def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
+    def project(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> AbstractFamily:
         """Without constants, which project to nothing: toward r two gamma functions to a factor; toward tau relative to
         the mean $t$, `l(tau) - l(t) = {log(tau/t) - log(u) - (m^2 t / s^2) (tau/t - 1) / u} / 2` with s = 1 + v t and
         u = (1 + v tau) / s.
         """
         if j == 0:
             a, b = cavities[1].concentration, cavities[1].rate
-            return tangent_projection(marginal, lambda r: -(a + 0.5) * log1p(0.5 * r * r / b), rule)
+            return tangent_projection(marginal, lambda r: -(a + 0.5) * log1p(0.5 * r * r / b), quadrature)
         (m, v), mean = (cavities[0].mean, cavities[0].variance), marginal.mean
         spread = 1.0 + v * mean
         square = m * m * mean / spread**2
@@ -81,9 +83,11 @@ class NoisePrecision(AbstractNoise):
             u = (1.0 + v * tau) / spread
             return 0.5 * (log_quotient(tau, mean) - log(u) - square * ((tau - mean) / mean) / u)
 
-        return tangent_projection(marginal, toward_tau, rule, centred=True)
+        return tangent_projection(marginal, toward_tau, quadrature, centred=True)
 
-    def fractional_message(self, j: int, cavities: Cavities, power: float, rule: Rule) -> LogMessage:
+    def fractional_message(
+        self, j: int, cavities: Cavities, power: float, quadrature: AbstractQuadrature
+    ) -> LogMessage:
         """With `f^p = (2 pi)^{-p/2} tau^{p/2} e^{-p tau r^2/2}`, both integrals stay in closed form:
 
         toward tau: `tau^{p/2} (1 + p v tau)^{-1/2} exp{-p tau m^2 / (2 (1 + p v tau))}`,
@@ -102,14 +106,14 @@ class NoisePrecision(AbstractNoise):
 
         return toward_tau
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == 0:
             log_tau, tau = marginals[1].to_mean()
             return lambda r: 0.5 * (log_tau - LOG_2PI - tau * r * r)
         _, square = marginals[0].to_mean()
         return lambda tau: 0.5 * (safe_log_lanes(tau) - LOG_2PI - square * tau)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Gaussian | Gamma:
+    def mean_field_projection(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> Gaussian | Gamma:
         """Toward r: precision `E[tau]`. Toward tau: `(1/2, -E[r^2]/2)`."""
         if j == 0:
             _, tau = marginals[1].to_mean()
@@ -117,7 +121,7 @@ class NoisePrecision(AbstractNoise):
         _, square = marginals[0].to_mean()
         return Gamma(jnp.full_like(square, 0.5), -0.5 * square)
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         (_, square), (log_tau, tau) = marginals[0].to_mean(), marginals[1].to_mean()
         return 0.5 * (log_tau - LOG_2PI - square * tau)
 

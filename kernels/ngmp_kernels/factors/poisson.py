@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, EXP_GAUSSIAN, GAMMA, Distribution, Lowered, Signature, as_float, register
-from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, Rule, Values
+from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, Values
 from ..families import Gamma, Gaussian
 from ..numerics.gamma_functions import gammaln
 from ..numerics.special import is_count, negative_binomial_cdf, poisson_cdf, safe_exp, safe_log, stirling_remainder
@@ -33,7 +33,7 @@ class PoissonLog(AbstractProjected):
     def log_density(self, z: Array) -> Array:
         return self.counts * z - safe_exp(z) - gammaln(self.counts + 1.0)
 
-    def project(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Gaussian:
+    def project(self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature) -> Gaussian:
         m = marginal.mean
         rho = safe_exp(m + 0.5 * marginal.variance)
         return Gaussian(self.counts + (m - 1.0) * rho, -0.5 * rho)
@@ -41,7 +41,9 @@ class PoissonLog(AbstractProjected):
     def settle(self, marginal: Gaussian, cavity: Gaussian, leaf: Gaussian, once: Gaussian) -> Gaussian:
         return settle(self.counts, 0.0, marginal, cavity)
 
-    def expected_log_message(self, j: int, marginal: Gaussian, cavities: Cavities, rule: Rule) -> Array:
+    def expected_log_message(
+        self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> Array:
         """About log y, where `y z`, `e^z` and `log y!` are large and nearly cancel: with `u = m - log y`,
         `-y (e^{u + v/2} - 1 - u) - (log y! - y log y + y)`."""
         m, half = marginal.mean, 0.5 * marginal.variance

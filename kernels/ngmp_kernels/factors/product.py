@@ -13,7 +13,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import Lowered
-from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule, Values
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, Values
 from ..families import AbstractFamily, Gamma, Gaussian
 from ..numerics.special import LOG_2PI
 from ..quadrature.projection import Quadrature, nodes
@@ -87,10 +87,10 @@ class ProductNoise(AbstractProjected):
 
         return message
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         # Over tau last, if it is unknown: there the factor is smoothest.
         j = len(self.interfaces) - 1
-        z, log_weights = nodes(rule, cavities[j])
+        z, log_weights = nodes(quadrature, cavities[j])
         return jax.nn.logsumexp(log_weights + self.log_message(j, cavities)(z), axis=0)
 
     def _precision(self, tau: Any) -> tuple[Array, Array]:
@@ -100,7 +100,7 @@ class ProductNoise(AbstractProjected):
         precision = jnp.asarray(self.precision)
         return jnp.log(precision), precision
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         r, a, b, tau = self._all(marginals)
         name = self.interfaces[j]
         if name == "tau":
@@ -108,7 +108,7 @@ class ProductNoise(AbstractProjected):
             return lambda t: 0.5 * (jnp.log(t) - LOG_2PI - square * t)
         return _expected(name, (r, a, b), *self._precision(tau))
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+    def mean_field_projection(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> AbstractFamily:
         r"""In closed form, with $\tau$ for its expectation.
 
         Toward r: $(\tau E[a] E[b], -\tau/2)$. Toward a: $(\tau E[r] E[b], -\tau E[b^2]/2)$, and toward b likewise.
@@ -127,7 +127,7 @@ class ProductNoise(AbstractProjected):
         linear, square = precision * r.mean * other.mean, precision * (other.mean**2 + other.variance)
         return Gaussian(*jnp.broadcast_arrays(linear, -0.5 * square))
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         r, a, b, tau = self._all(marginals)
         log_precision, precision = self._precision(tau)
         return 0.5 * (log_precision - LOG_2PI - precision * expected_square(r, a, b))

@@ -7,7 +7,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from ..factor import AbstractConjugate, AbstractFactor, AbstractProjected, Cavities, Families, LogMessage, Rule
+from ..factor import (
+    AbstractConjugate,
+    AbstractFactor,
+    AbstractProjected,
+    AbstractQuadrature,
+    Cavities,
+    Families,
+    LogMessage,
+)
 from ..families import AbstractFamily, Categorical, Gaussian, MvGaussian
 from ..quadrature.projection import Quadrature, nodes, tangent_projection
 
@@ -60,7 +68,7 @@ class SplitFactor(AbstractProjected):
         own = self.base.leading() if isinstance(self.base, AbstractProjected) else ()
         return tuple(j for j in range(len(self.interfaces)) if self._locate(j)[0] in own)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> AbstractFamily:
+    def mean_field_projection(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> AbstractFamily:
         """`eta1 r + eta2 r^2` of the whole is `(eta1 + 2 eta2 m) r_k + eta2 r_k^2` of a part, m the mean of others."""
         base, k = self._locate(j)
         whole = self._sums(marginals)
@@ -68,22 +76,22 @@ class SplitFactor(AbstractProjected):
             message, _ = self.base.message()
             eta: Any = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), message, whole[0])
         elif isinstance(self.base, AbstractProjected) and (self.parts[base] == 1 or self.base.in_family()[base]):
-            eta = self.base.mean_field_projection(base, whole, rule)
+            eta = self.base.mean_field_projection(base, whole, quadrature)
         else:
-            return tangent_projection(marginals[j], self.mean_field_message(j, marginals, Quadrature()), rule)
+            return tangent_projection(marginals[j], self.mean_field_message(j, marginals, Quadrature()), quadrature)
         if self.parts[base] == 1:
             return eta
         rest = sum(q.mean for i, q in enumerate(self._whole(marginals)[base]) if i != k)
         return eta.shifted(-rest)
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         base, k = self._locate(j)
         whole = self._sums(marginals)
-        message = _base_message(self.base, base, whole, rule)
+        message = _base_message(self.base, base, whole, quadrature)
         if self.parts[base] == 1:
             return message
         group = self._whole(marginals)[base]
-        rest, log_weights = nodes(rule, _sum([q for i, q in enumerate(group) if i != k]))
+        rest, log_weights = nodes(quadrature, _sum([q for i, q in enumerate(group) if i != k]))
         weights = jnp.exp(log_weights)
 
         def shifted(z: Array) -> Array:
@@ -92,10 +100,10 @@ class SplitFactor(AbstractProjected):
 
         return shifted
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         whole = self._sums(marginals)
         if isinstance(self.base, AbstractProjected):
-            return self.base.expected_log_density(whole, rule)
+            return self.base.expected_log_density(whole, quadrature)
         assert isinstance(self.base, AbstractConjugate)
         eta, log_scale = self.base.message()
         assert eta is not None
@@ -133,9 +141,9 @@ def _unit(like: AbstractFamily | None) -> Gaussian | MvGaussian:
     return Gaussian.standard((1,)) if like is None else type(like).standard((1,), like.event_shape)  # type: ignore
 
 
-def _base_message(base: AbstractFactor, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+def _base_message(base: AbstractFactor, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
     if isinstance(base, AbstractProjected):
-        return base.mean_field_message(j, marginals, rule)
+        return base.mean_field_message(j, marginals, quadrature)
     return base.log_density
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
-from ..factor import AbstractProjected, Cavities, Families, LogMessage, Rule
+from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import Categorical, Gaussian
 from ..numerics.special import LOG_2PI
 
@@ -52,24 +52,26 @@ class SwitchedNoise(AbstractProjected):
         log_probs = jax.nn.log_softmax(cavities[1].eta1, axis=-1)
         return lambda r: jax.nn.logsumexp(log_probs + self._each(r), axis=-1)
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         log_probs = jax.nn.log_softmax(cavities[1].eta1, axis=-1)
         return jax.nn.logsumexp(log_probs + self._integrated(cavities[0]), axis=-1)
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == 1:
             each = self._expected(marginals[0])
             return lambda z: _pick(each, z)
         probs = marginals[1].probs
         return lambda r: jnp.sum(probs * self._each(r), axis=-1)
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> Gaussian | Categorical:
+    def mean_field_projection(
+        self, j: int, marginals: Cavities, quadrature: AbstractQuadrature
+    ) -> Gaussian | Categorical:
         if j == 1:
             return Categorical(self._expected(marginals[0]))
         weights = marginals[1].probs * self.precision
         return Gaussian(jnp.sum(weights * self.shift, axis=-1), -0.5 * jnp.sum(weights, axis=-1))
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         return jnp.sum(marginals[1].probs * self._expected(marginals[0]), axis=-1)
 
     def in_family(self) -> tuple[bool, bool]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..distribution import CONSTANT, GAUSSIAN, MV_GAUSSIAN, Distribution, Lowered, Signature, same_function
-from ..factor import Cavities, Families, LogMessage, Rule
+from ..factor import AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import AbstractFamily, Gaussian, MvGaussian
 from ..families.mv_gaussian import MOST_DIMENSIONS
 from ..quadrature.projection import Quadrature, nodes, tangent_projection
@@ -43,13 +43,13 @@ class VectorNode(AbstractNode):
         return value.reshape(*batch, *value.shape[1:])
 
     def log_density(self, out: Array, x: Array) -> Array:
-        # A density on the surface out = g(x) only; no rule integrates it.
+        # A density on the surface out = g(x) only; no quadrature integrates it.
         same = out == self(x)
         return jnp.where(same if self.width is None else jnp.all(same, -1), 0.0, -jnp.inf)
 
-    def forward(self, x: MvGaussian, rule: Rule) -> AbstractFamily:
+    def forward(self, x: MvGaussian, quadrature: AbstractQuadrature) -> AbstractFamily:
         """The Gaussian with the mean and covariance of `g(x)`."""
-        z, log_weights = nodes(rule, x)
+        z, log_weights = nodes(quadrature, x)
         values, weights = self(z), jnp.exp(log_weights)
         if self.width is None:
             mean = jnp.sum(weights * values, axis=0)
@@ -71,18 +71,22 @@ class VectorNode(AbstractNode):
             return self.forward(x, _RULE).log_density
         return lambda z: out.log_density(self(z))
 
-    def project(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> AbstractFamily:
+    def project(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> AbstractFamily:
         if j == 0:
-            return self.forward(cavities[1], rule)
-        return tangent_projection(marginal, self.log_message(1, cavities), rule)
+            return self.forward(cavities[1], quadrature)
+        return tangent_projection(marginal, self.log_message(1, cavities), quadrature)
 
-    def expected_log_message(self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule) -> Array:
+    def expected_log_message(
+        self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
+    ) -> Array:
         if j == 0:  # between Gaussians, in closed form
-            return -marginal.kl(self.forward(cavities[1], rule)) - marginal.entropy()
-        z, log_weights = nodes(rule, marginal)
+            return -marginal.kl(self.forward(cavities[1], quadrature)) - marginal.entropy()
+        z, log_weights = nodes(quadrature, marginal)
         return jnp.sum(jnp.exp(log_weights) * self.log_message(1, cavities)(z), axis=0)
 
-    def log_evidence(self, cavities: Cavities, rule: Rule) -> Array:
+    def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Array:
         """Nodes where the product of cavity and message is, found by projecting the message a few times.
 
         A narrow cavity of `out` needs nodes where it is, not where x is.

@@ -15,7 +15,7 @@ from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, WISHART, Distribution, Lowered, Signature, as_float, register
-from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
+from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, Values
 from ..families import Gamma, MvGaussian
 from ..families import Wishart as WishartFamily
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
@@ -109,21 +109,23 @@ class NoiseWishart(AbstractProjected):
     def log_density(self, r: Array, w: Array) -> Array:
         return 0.5 * (log_det(cholesky(w)) - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
 
-    def mean_field_message(self, j: int, marginals: Cavities, rule: Rule) -> LogMessage:
+    def mean_field_message(self, j: int, marginals: Cavities, quadrature: AbstractQuadrature) -> LogMessage:
         if j == 0:
             w, mean_log_det = marginals[1].to_mean()
             return lambda r: 0.5 * (mean_log_det - r.shape[-1] * LOG_2PI - jnp.einsum("...i,...ij,...j->...", r, w, r))
         _, square = marginals[0].to_mean()
         return lambda w: 0.5 * (log_det(cholesky(w)) - w.shape[-1] * LOG_2PI - jnp.sum(square * w, axis=(-2, -1)))
 
-    def mean_field_projection(self, j: int, marginals: Cavities, rule: Rule) -> MvGaussian | WishartFamily:
+    def mean_field_projection(
+        self, j: int, marginals: Cavities, quadrature: AbstractQuadrature
+    ) -> MvGaussian | WishartFamily:
         if j == 0:
             w = marginals[1].mean
             return MvGaussian(jnp.zeros_like(w[..., 0]), -0.5 * w)
         _, square = marginals[0].to_mean()
         return WishartFamily(-0.5 * square, jnp.full_like(square[..., 0, 0], 0.5))
 
-    def expected_log_density(self, marginals: Cavities, rule: Rule) -> Array:
+    def expected_log_density(self, marginals: Cavities, quadrature: AbstractQuadrature) -> Array:
         (_, square), (w, log_det) = marginals[0].to_mean(), marginals[1].to_mean()
         return 0.5 * (log_det - w.shape[-1] * LOG_2PI - jnp.sum(square * w, axis=(-2, -1)))
 

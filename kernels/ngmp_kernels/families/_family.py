@@ -178,8 +178,8 @@ class AbstractFamily(eqx.Module):
 
     # -- projections ----------------------------------------------------------------------------------------------
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
-        """Nodes (Q, *b) of a rule and their normalised log-weights; see `quadrature.rules`."""
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
+        """Nodes (Q, *b) of a quadrature and their normalised log-weights; see `quadrature.rules`."""
         raise TypeError(f"No quadrature on {type(self).__name__} edges: messages toward them must be conjugate.")
 
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
@@ -197,8 +197,8 @@ class AbstractFamily(eqx.Module):
         slopes = jnp.linalg.solve(gram, right[..., None])[..., 0]
         return type(self)(*(slopes[..., i] / s for i, s in enumerate(scales)))
 
-    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
-        """The projection of a log-message by a rule that is no regression at nodes; None where it is one."""
+    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self | None:
+        """The projection of a log-message by a quadrature that is no regression at nodes; None where it is one."""
         return None
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self | None:

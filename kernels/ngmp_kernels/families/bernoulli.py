@@ -78,8 +78,8 @@ class Bernoulli(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.bernoulli(key, self.probs, shape + self.batch_shape).astype(self.dtype)
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
-        """The two outcomes, by any rule."""
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
+        """The two outcomes, by any quadrature."""
         z = jnp.broadcast_to(column(np.array([0.0, 1.0]), self), (2,) + self.batch_shape)
         return z, self.log_density(z)
 

@@ -103,13 +103,13 @@ class Beta(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.beta(key, self.a, self.b, shape + self.batch_shape, self.dtype)
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
         r"""In $x = \operatorname{logit} p - \log(a/b)$ the log-density is minus `_drop` up to a constant."""
-        if isinstance(rule, Delta):
+        if isinstance(quadrature, Delta):
             return point(self)
         a, b, info = self.a, self.b, jnp.finfo(self.dtype)
         end = cutoff(self.dtype)
-        n = rule.n if isinstance(rule, LogTrapezoid) else counts(rule).beta
+        n = quadrature.n if isinstance(quadrature, LogTrapezoid) else counts(quadrature).beta
         x, log_jacobian = stretch(_reach(b, a, end), _reach(a, b, end), n)
         p = jnp.clip(jax.nn.sigmoid(x + jnp.log(a / b)), info.tiny, 1 - info.epsneg)
         return p, normalised(log_jacobian - _drop(x, a, b))
@@ -123,9 +123,9 @@ class Beta(AbstractFamily):
         beta1, beta2 = slopes(w, values, log1 - log0, -(m1 * log1 + m0 * log0))
         return type(self)(beta1 - m1 * beta2, -beta1 - m0 * beta2)
 
-    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
+    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """eta1 log p + eta2 log(1 - p) has derivatives eta1 / p - eta2 / (1-p) and -eta1 / p^2 - eta2 / (1-p)^2."""
-        if not isinstance(rule, Delta):
+        if not isinstance(quadrature, Delta):
             return None
         p = self.mean
         d1, d2 = derivatives(log_message, p)

@@ -81,8 +81,8 @@ class Categorical(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return jax.random.categorical(key, self.eta1, axis=-1, shape=shape + self.batch_shape)
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
-        """All classes, by any rule."""
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
+        """All classes, by any quadrature."""
         (k,) = self.event_shape
         z = jnp.broadcast_to(jnp.arange(k).reshape((-1,) + (1,) * len(self.batch_shape)), (k,) + self.batch_shape)
         return z, jnp.moveaxis(jax.nn.log_softmax(self.eta1, axis=-1), -1, 0)

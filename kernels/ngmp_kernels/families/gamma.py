@@ -110,19 +110,19 @@ class Gamma(AbstractFamily):
         draws = jax.random.gamma(key, self.concentration, shape + self.batch_shape, self.dtype)
         return draws / self.rate
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
         r"""In $x = \log(\tau / E\tau)$ the log-density is $-a (e^x - 1 - x)$ up to a constant.
 
         $e^x - 1 - x = r$ has its roots inside $-(r + \sqrt{2r})$ and $\log(1 + r + \sqrt{2r})$.
         """
-        if isinstance(rule, Delta):
+        if isinstance(quadrature, Delta):
             return point(self)
-        if isinstance(rule, Unscented):
+        if isinstance(quadrature, Unscented):
             return self._sigma_points()
         a = self.concentration
         r = cutoff(self.dtype) / a
         reach = r + jnp.sqrt(2 * r)
-        n = rule.n if isinstance(rule, LogTrapezoid) else counts(rule).gamma
+        n = quadrature.n if isinstance(quadrature, LogTrapezoid) else counts(quadrature).gamma
         x, log_jacobian = stretch(reach, jnp.log1p(reach), n)
         # Shapes below 0.05 put mass below the smallest positive number; the node must stay positive for log tau.
         tau = jnp.maximum(self.mean * jnp.exp(x), jnp.finfo(self.dtype).tiny)
@@ -155,11 +155,11 @@ class Gamma(AbstractFamily):
         beta1, beta2 = slopes(w, values, log_t, t1 - log_t, centred)
         return type(self)(beta1 - beta2, beta2 / m)
 
-    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
+    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """`Delta`: eta1 log t + eta2 t has derivatives eta1 / m + eta2 and -eta1 / m^2."""
-        if isinstance(rule, Unscented):
+        if isinstance(quadrature, Unscented):
             return self._unscented(log_message)
-        if not isinstance(rule, Delta):
+        if not isinstance(quadrature, Delta):
             return None
         m = self.mean
         d1, d2 = derivatives(log_message, m)

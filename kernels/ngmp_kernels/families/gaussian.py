@@ -114,11 +114,12 @@ class Gaussian(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return self.mean + self.std * jax.random.normal(key, shape + self.batch_shape, self.dtype)
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
         """`m + s u`, u the nodes of Hermite."""
-        if isinstance(rule, Delta):
+        if isinstance(quadrature, Delta):
             return point(self)
-        n = rule.n if isinstance(rule, GaussHermite) else 3 if isinstance(rule, Unscented) else counts(rule).gaussian
+        few = 3 if isinstance(quadrature, Unscented) else counts(quadrature).gaussian
+        n = quadrature.n if isinstance(quadrature, GaussHermite) else few
         u, log_weights = hermite(n)
         z = self.mean + self.std * column(u, self)
         return z, jnp.broadcast_to(column(log_weights, self), z.shape)
@@ -126,7 +127,7 @@ class Gaussian(AbstractFamily):
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """Basis u and u^2 with u = (z - m) / s.
 
-        Every rule has Hermite nodes, so the regression is one product with a constant matrix. What is left, at the u of
+        Every quadrature has Hermite nodes, so the regression is one product with a constant matrix. What is left, at the u of
         the rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
         whatever the constant.
         """
@@ -142,8 +143,8 @@ class Gaussian(AbstractFamily):
         eta2 = (beta2 + more2) / s**2
         return type(self)((beta1 + more1) / s - 2 * m * eta2, eta2)
 
-    def shortcut(self, rule: AbstractQuadrature, log_message: LogMessage) -> Self | None:
-        if not isinstance(rule, Delta):
+    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self | None:
+        if not isinstance(quadrature, Delta):
             return None
         d1, d2 = derivatives(log_message, self.mean)
         return type(self)(d1 - self.mean * d2, 0.5 * d2)

@@ -96,9 +96,10 @@ class InverseGamma(AbstractFamily):
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         return 1 / self.reciprocal.sample(key, shape)
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
-        """Those of the reciprocal, by the rules that are regressions there."""
-        tau, log_weights = self.reciprocal.nodes(rule if isinstance(rule, LogTrapezoid) else counts(rule))
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
+        """Those of the reciprocal, by the quadratures that are regressions there."""
+        known = quadrature if isinstance(quadrature, LogTrapezoid) else counts(quadrature)
+        tau, log_weights = self.reciprocal.nodes(known)
         return 1 / tau, log_weights
 
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:

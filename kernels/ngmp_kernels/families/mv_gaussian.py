@@ -151,12 +151,13 @@ class MvGaussian(AbstractFamily):
         white = inverse_factor(self._chol)
         return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)
 
-    def nodes(self, rule: AbstractQuadrature) -> Nodes:
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
         """`m + C^{-T} u`, with C the Cholesky factor of the precision and u products of the nodes of Hermite."""
         (d,) = self.event_shape
         if d > MOST_DIMENSIONS:
             raise TypeError(f"No quadrature over vectors of {d} entries: at most {MOST_DIMENSIONS}.")
-        n = rule.n if isinstance(rule, GaussHermite) else 3 if isinstance(rule, Unscented) else _PER_AXIS[d]
+        few = 3 if isinstance(quadrature, Unscented) else _PER_AXIS[d]
+        n = quadrature.n if isinstance(quadrature, GaussHermite) else few
         u, log_weights = hermite_product(n, d)
         table = jnp.broadcast_to(jnp.asarray(u.T, self.dtype), (*self.batch_shape, *u.T.shape))
         z = self.mean + jnp.moveaxis(unwhiten(self._chol, table), -1, 0)

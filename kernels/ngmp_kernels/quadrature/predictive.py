@@ -31,11 +31,13 @@ _POINTS = 257  # of the log-precision: 1e-8 up to a variance of 16, see tests/ke
 _NEWTON = 20
 
 
-def product_nodes(rule: AbstractQuadrature, marginals: tuple[Any, ...]) -> tuple[list[Array], Array, tuple[int, ...]]:
+def product_nodes(
+    quadrature: AbstractQuadrature, marginals: tuple[Any, ...]
+) -> tuple[list[Array], Array, tuple[int, ...]]:
     """Nodes on the product of d marginals (n): values, log-weights (Q_1, ..., Q_d, n), and the axes of the nodes."""
     d, z, total = len(marginals), [], 0.0
     for j, q in enumerate(marginals):
-        points, log_weights = nodes(rule, q)
+        points, log_weights = nodes(quadrature, q)
         place = tuple(slice(None) if i == j else None for i in range(d))
         z.append(points[place])
         total = total + log_weights[place]

@@ -60,6 +60,6 @@ class Quadrature(AbstractQuadrature):
     beta: int = eqx.field(static=True, default=129)
 
 
-def counts(rule: AbstractQuadrature) -> Quadrature:
+def counts(quadrature: AbstractQuadrature) -> Quadrature:
     """The numbers of nodes where a rule does not speak for a family."""
-    return rule if isinstance(rule, Quadrature) else Quadrature()
+    return quadrature if isinstance(quadrature, Quadrature) else Quadrature()

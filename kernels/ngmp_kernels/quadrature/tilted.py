@@ -15,17 +15,18 @@ _REACH = 9.0  # standard deviations of the cavity that a grid covers
 
 
 def tilted_match(
-    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, hard: bool = False
-) -> AbstractFamily:
+    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage,
+    quadrature: AbstractQuadrature, hard: bool = False,
+) -> AbstractFamily:  # fmt: skip
     r"""The family member with the moments of $q_c(z) e^{l(z)}$: $E[T] = \sum_k w_k T(z_k)$.
 
     Args:
         q: the receiving marginal, batch axes `*b`; it places the nodes.
         cavity: the cavity toward the factor, `*b`.
         log_message: l, elementwise, `(Q, *b) -> (Q, *b)`.
-        rule, hard: place the nodes; see `tilted_nodes`.
+        quadrature, hard: place the nodes; see `tilted_nodes`.
     """
-    z, log_mass = tilted_nodes(q, cavity, log_message, rule, hard)
+    z, log_mass = tilted_nodes(q, cavity, log_message, quadrature, hard)
     weights = jnp.exp(log_mass - jax.nn.logsumexp(log_mass, axis=0))
     if isinstance(q, Gaussian):  # about the mean: squares of a narrow marginal far from zero would leave no digits
         mean = jnp.sum(weights * z, axis=0)
@@ -39,25 +40,27 @@ def tilted_match(
 
 
 def tilted_evidence(
-    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, hard: bool = False
-) -> Float[Array, "*b"]:
+    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage,
+    quadrature: AbstractQuadrature, hard: bool = False,
+) -> Float[Array, "*b"]:  # fmt: skip
     r"""$\log \int q_c(z) e^{l(z)} dz$, at the nodes of `tilted_nodes`."""
-    return jax.nn.logsumexp(tilted_nodes(q, cavity, log_message, rule, hard)[1], axis=0)
+    return jax.nn.logsumexp(tilted_nodes(q, cavity, log_message, quadrature, hard)[1], axis=0)
 
 
 def tilted_nodes(
-    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage, rule: AbstractQuadrature, hard: bool = False
-) -> tuple[Array, Float[Array, "Q *b"]]:
+    q: AbstractFamily, cavity: AbstractFamily, log_message: LogMessage,
+    quadrature: AbstractQuadrature, hard: bool = False,
+) -> tuple[Array, Float[Array, "Q *b"]]:  # fmt: skip
     r"""Nodes and the logarithms of the tilted mass $w_k\, q_c(z_k) e^{l(z_k)}$ at them.
 
     The nodes are those of the receiving marginal q, which at a fixed point has the moments sought, with weights
     $w^q_k / q(z_k)$. On Gaussian edges Hermite nodes would fail where one tail is the cavity's and $V_c > 2 V_q$ (a
     count of zero), so the default there is `_stretched`; if l is `hard`, between the edges of where it is finite.
     """
-    if isinstance(rule, Quadrature) and isinstance(q, Gaussian) and isinstance(cavity, Gaussian):
-        z, log_weights = _stretched(q, cavity, 4 * rule.gaussian + 1, log_message if hard else None)
+    if isinstance(quadrature, Quadrature) and isinstance(q, Gaussian) and isinstance(cavity, Gaussian):
+        z, log_weights = _stretched(q, cavity, 4 * quadrature.gaussian + 1, log_message if hard else None)
     else:
-        z, log_weights = nodes(rule, q)
+        z, log_weights = nodes(quadrature, q)
         log_weights = log_weights - jax.vmap(q.log_density)(z)
     return z, log_weights + log_message(z) + jax.vmap(cavity.log_density)(z)
 
