@@ -127,8 +127,8 @@ class Gaussian(AbstractFamily):
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """Basis u and u^2 with u = (z - m) / s.
 
-        Every quadrature has Hermite nodes, so the regression is one product with a constant matrix. What is left, at the u of
-        the rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
+        All nodes are Hermite's, so the regression is one product with a constant matrix. What is left, at the u of the
+        rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
         whatever the constant.
         """
         m, s = self.mean, self.std
