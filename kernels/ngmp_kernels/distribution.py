@@ -168,6 +168,16 @@ def reciprocal(x: Values) -> Values:
         return 1.0 / x
 
 
+def on(factor: Callable[..., AbstractFactor], **kinds: frozenset[str]) -> Signature:
+    """The plain signature: constants are the parameters of the factor, other arguments its interfaces, in order."""
+
+    def lower(**given: Any) -> Lowered:
+        constants = [as_float(given[k]) for k, kind in kinds.items() if kind == CONSTANT]
+        return Lowered(factor(*constants), tuple(given[k] for k, kind in kinds.items() if kind != CONSTANT))
+
+    return Signature(kinds, lower, factor)  # type: ignore[arg-type]
+
+
 def same_function(f: Callable) -> Hashable:
     """What tells functions apart. A lambda in a loop is a new object each time; capturing nothing, it is its code."""
     pure = isinstance(f, FunctionType) and not (f.__closure__ or f.__defaults__ or f.__kwdefaults__)

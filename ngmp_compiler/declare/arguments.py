@@ -96,9 +96,10 @@ def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
             refuse(name, f"argument {argument}", f"{type(distribution).__name__} was given {error}", works)
         if constant is not value:
             arguments[argument] = constant
-        for variable in constant.leaves if getattr(constant, "is_expression", False) else ():
-            if isinstance(getattr(variable, "frame", None), Frame) and not is_open(variable.frame):
-                given = f"a variable of another model, or of the body of an ngmp.scan that has ended: {variable!r}"
+        for leaf in constant.leaves if getattr(constant, "is_expression", False) else ():
+            own = getattr(leaf, "is_expression", False) and isinstance(leaf.frame, Frame)
+            if own and not is_open(leaf.frame):
+                given = f"a variable of another model, or of the body of an ngmp.scan that has ended: {leaf!r}"
                 refuse(name, f"argument {argument}", given, "a scan returns its variables as carry and outputs")
         if isinstance(constant, Take) and not constant.random:
             axes, event = len(constant.indices), distribution.event_ndims.get(argument) or 0

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -242,3 +243,19 @@ def test_sub_models_under_scope():
     post = ngmp.compile(model)(y=Y, left=(0, 1, 0, 1, 0, 1), right=(0, 1, 2, 0, 1, 2))
     assert set(post.marginals) == {"left/mean", "left/effect", "right/inner/mean", "right/inner/effect"}
     assert post["left/effect"].mean.shape == (2,) and post["right/inner/effect"].mean.shape == (3,)
+
+
+def test_the_body_runs_once():
+    steps = []
+
+    def model(y, scale):
+        def step(z, y_k):
+            steps.append(None)
+            z = ngmp.sample("z", Normal(z, variance=scale * (1.0 + y_k**2)))
+            ngmp.sample("y", Normal(2.0 * z, variance=jnp.asarray(scale) + 1.0), obs=y_k)
+            return z, None
+
+        ngmp.scan(step, ngmp.sample("z0", Normal(0.0, variance=1.0)), y)
+
+    post = ngmp.compile(model)(y=np.arange(4.0), scale=0.5)
+    assert post.converged and len(steps) == 1

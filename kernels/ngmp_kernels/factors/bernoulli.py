@@ -17,6 +17,7 @@ from ..distribution import (
     Signature,
     as_float,
     exactly_one,
+    on,
     register,
 )
 from ..factor import AbstractConjugate, Cavities, Families, Values
@@ -138,14 +139,6 @@ def as_logits(probs: Any = None, logits: Any = None) -> Array:
     return log_probability(p) - log_probability(1.0 - p)
 
 
-def _lower_logit(out: Any, logits: Any) -> Lowered:
-    return Lowered(BernoulliLogit(as_float(out)), (logits,))
-
-
-def _lower_probs(out: Any, probs: Any) -> Lowered:
-    return Lowered(BernoulliProbs(as_float(out)), (probs,))
-
-
 def _lower_prior(out: Any, **given: Any) -> Lowered:
     return Lowered(BernoulliPrior(as_logits(**given)), (out,))
 
@@ -170,8 +163,8 @@ class Bernoulli(Distribution):
     event_ndims: ClassVar = {"out": 0, "probs": 0, "logits": 0}
     placeholder = 0
     signatures = (
-        Signature({"out": CONSTANT, "logits": GAUSSIAN}, _lower_logit, BernoulliLogit),
-        Signature({"out": CONSTANT, "probs": BETA}, _lower_probs, BernoulliProbs),
+        on(BernoulliLogit, out=CONSTANT, logits=GAUSSIAN),
+        on(BernoulliProbs, out=CONSTANT, probs=BETA),
         *(Signature({"out": BERNOULLI, k: CONSTANT}, _lower_prior, BernoulliPrior) for k in _GIVEN),
         *(Signature({"out": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
     )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, register
+from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, on, register
 from ..factor import AbstractConjugate, Families, Values
 from ..families import Beta as BetaFamily
 from .generic import ConstantFactor
@@ -45,10 +45,6 @@ class BetaPrior(AbstractConjugate):
         return betainc(*jnp.broadcast_arrays(self.a, self.b, jnp.clip(out, 0.0, 1.0)))
 
 
-def _lower_prior(out: Any, a: Any, b: Any) -> Lowered:
-    return Lowered(BetaPrior(as_float(a), as_float(b)), (out,))
-
-
 def _lower_constant(out: Any, a: Any, b: Any) -> Lowered:
     factor, out = BetaPrior(as_float(a), as_float(b)), as_float(out)
     conditions = {**factor.checks(), "outcomes must lie strictly between 0 and 1": (out > 0.0) & (out < 1.0)}
@@ -65,7 +61,7 @@ class Beta(Distribution):
     event_ndims: ClassVar = {"out": 0, "a": 0, "b": 0}
     placeholder = 0.5
     signatures = (
-        Signature({"out": BETA, "a": CONSTANT, "b": CONSTANT}, _lower_prior, BetaPrior),
+        on(BetaPrior, out=BETA, a=CONSTANT, b=CONSTANT),
         Signature({"out": CONSTANT, "a": CONSTANT, "b": CONSTANT}, _lower_constant, ConstantFactor),
     )
 

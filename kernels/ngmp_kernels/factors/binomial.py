@@ -6,7 +6,18 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import BETA, CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, exactly_one, register
+from ..distribution import (
+    BETA,
+    CONSTANT,
+    GAUSSIAN,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    on,
+    register,
+)
 from ..factor import AbstractConjugate, Cavities, Families, Values
 from ..families import Beta, Gaussian
 from ..numerics.logarithm import softplus
@@ -87,14 +98,6 @@ class BinomialProbs(AbstractConjugate):
         return binomial_cdf(out, self.trials, 1.0 - p)
 
 
-def _lower_logit(out: Any, n: Any, logits: Any) -> Lowered:
-    return Lowered(BinomialLogit(as_float(out), as_float(n)), (logits,))
-
-
-def _lower_probs(out: Any, n: Any, probs: Any) -> Lowered:
-    return Lowered(BinomialProbs(as_float(out), as_float(n)), (probs,))
-
-
 def _lower_constant(out: Any, n: Any, **given: Any) -> Lowered:
     factor, logits = BinomialLogit(as_float(out), as_float(n)), as_logits(**given)
     conditions = {**factor.checks(), **BernoulliPrior(logits).checks()}
@@ -115,8 +118,8 @@ class Binomial(Distribution):
     event_ndims: ClassVar = {"out": 0, "n": 0, "probs": 0, "logits": 0}
     placeholder = 0
     signatures = (
-        Signature({"out": CONSTANT, "n": CONSTANT, "logits": GAUSSIAN}, _lower_logit, BinomialLogit),
-        Signature({"out": CONSTANT, "n": CONSTANT, "probs": BETA}, _lower_probs, BinomialProbs),
+        on(BinomialLogit, out=CONSTANT, n=CONSTANT, logits=GAUSSIAN),
+        on(BinomialProbs, out=CONSTANT, n=CONSTANT, probs=BETA),
         *(Signature({"out": CONSTANT, "n": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
     )
 

@@ -20,6 +20,7 @@ from ..distribution import (
     Signature,
     as_float,
     exactly_one,
+    on,
     register,
 )
 from ..factor import AbstractConjugate, Cavities, Families
@@ -105,10 +106,6 @@ def _lower_dirichlet(out: Any, probs: Any) -> Lowered:
     return Lowered(CategoricalProbs(_one_hot(out, probs.shape[-1])), (probs,))
 
 
-def _lower_latent_probs(out: Any, probs: Any) -> Lowered:
-    return Lowered(LatentProbs(), (out, probs))
-
-
 def _split_take(given: dict[str, Any]) -> tuple[Array, tuple[Any, ...]]:
     ((name, take),) = given.items()
     return _log_rows(**{name: take.table}), take.indices
@@ -170,7 +167,7 @@ class Categorical(Distribution):
         *(Signature({"out": CONSTANT, k: TAKE}, _lower_emission, CategoricalEmission) for k in _GIVEN),
         *(Signature({"out": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
         Signature({"out": CONSTANT, "probs": DIRICHLET}, _lower_dirichlet, CategoricalProbs),
-        Signature({"out": CATEGORICAL, "probs": DIRICHLET}, _lower_latent_probs, LatentProbs),
+        on(LatentProbs, out=CATEGORICAL, probs=DIRICHLET),
         Signature({"out": CATEGORICAL, "probs": TAKE_DIRICHLET}, _lower_learned_transition, LearnedTransition),
         Signature({"out": CONSTANT, "probs": TAKE_DIRICHLET}, _lower_learned_emission, LearnedEmission),
     )

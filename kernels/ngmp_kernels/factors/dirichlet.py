@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature, as_float, on, register
 from ..factor import AbstractConjugate, Families
 from ..families import Dirichlet as DirichletFamily
 from .generic import ConstantFactor
@@ -37,10 +37,6 @@ class DirichletPrior(AbstractConjugate):
         return mean, mean * (1.0 - mean) / (total + 1.0)
 
 
-def _lower_prior(out: Any, concentration: Any) -> Lowered:
-    return Lowered(DirichletPrior(as_float(concentration)), (out,))
-
-
 def _lower_constant(out: Any, concentration: Any) -> Lowered:
     factor, out = DirichletPrior(as_float(concentration)), as_float(out)
     tolerance = 100.0 * jnp.finfo(out.dtype).eps
@@ -60,7 +56,7 @@ class Dirichlet(Distribution):
     event_ndims: ClassVar = {"out": 1, "concentration": 1}
     placeholder = 1.0  # finite; a masked vector is not on the simplex, so its check must be masked as well
     signatures = (
-        Signature({"out": DIRICHLET, "concentration": CONSTANT}, _lower_prior, DirichletPrior),
+        on(DirichletPrior, out=DIRICHLET, concentration=CONSTANT),
         Signature({"out": CONSTANT, "concentration": CONSTANT}, _lower_constant, ConstantFactor),
     )
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc, ndtr
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, on, register
 from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, Values
 from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
@@ -153,10 +153,6 @@ def _of_variance(j: int, message: LogMessage) -> LogMessage:
     return message if j == 0 else lambda v: message(1.0 / v)
 
 
-def _lower_prior(out: Any, concentration: Any, scale: Any) -> Lowered:
-    return Lowered(InverseGammaPrior(as_float(concentration), as_float(scale)), (out,))
-
-
 def _lower_constant(out: Any, concentration: Any, scale: Any) -> Lowered:
     factor, out = InverseGammaPrior(as_float(concentration), as_float(scale)), as_float(out)
     conditions = {**factor.checks(), "outcomes must be positive": out > 0.0}
@@ -174,12 +170,9 @@ class InverseGamma(Distribution):
     event_ndims: ClassVar = {"out": 0, "concentration": 0, "scale": 0}
     placeholder = 1.0
     also_called: ClassVar = {"shape": "concentration"}
-    signatures = tuple(
-        Signature({"out": out, "concentration": CONSTANT, "scale": CONSTANT}, lower, factor)
-        for out, lower, factor in (
-            (INVERSE_GAMMA, _lower_prior, InverseGammaPrior),
-            (CONSTANT, _lower_constant, ConstantFactor),
-        )
+    signatures = (
+        on(InverseGammaPrior, out=INVERSE_GAMMA, concentration=CONSTANT, scale=CONSTANT),
+        Signature(dict.fromkeys(("out", "concentration", "scale"), CONSTANT), _lower_constant, ConstantFactor),
     )
 
     def __init__(self, concentration: Any, *, scale: Any):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, on, register
 from ..factor import Cavities, Families, Values
 from ..families import Beta, Gaussian
 from ..numerics.gamma_functions import gammaln, log_gamma_ratio
@@ -70,10 +70,6 @@ class NegativeBinomialLog(AbstractLogistic):
         return jnp.where(out < 0.0, 0.0, inside)
 
 
-def _lower_log(out: Any, mean: Any, dispersion: Any) -> Lowered:
-    return Lowered(NegativeBinomialLog(as_float(out), as_float(dispersion)), (mean,))
-
-
 def _lower_constant(out: Any, mean: Any, dispersion: Any) -> Lowered:
     factor, mean = NegativeBinomialLog(as_float(out), as_float(dispersion)), as_float(mean)
     conditions = {**factor.checks(), "the mean must be non-negative and finite": (mean >= 0.0) & jnp.isfinite(mean)}
@@ -95,7 +91,7 @@ class NegativeBinomial(Distribution):
     event_ndims: ClassVar = {"out": 0, "mean": 0, "dispersion": 0}
     placeholder = 0
     signatures = (
-        Signature({"out": CONSTANT, "mean": EXP_GAUSSIAN, "dispersion": CONSTANT}, _lower_log, NegativeBinomialLog),
+        on(NegativeBinomialLog, out=CONSTANT, mean=EXP_GAUSSIAN, dispersion=CONSTANT),
         Signature({"out": CONSTANT, "mean": CONSTANT, "dispersion": CONSTANT}, _lower_constant, ConstantFactor),
     )
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, EXP_GAUSSIAN, GAMMA, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, EXP_GAUSSIAN, GAMMA, Distribution, Lowered, Signature, as_float, on, register
 from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, Values
 from ..families import Gamma, Gaussian
 from ..numerics.gamma_functions import gammaln
@@ -109,14 +109,6 @@ class PoissonRate(AbstractConjugate):
         return negative_binomial_cdf(out, q.concentration, q.rate / (1.0 + q.rate))
 
 
-def _lower_log(out: Any, rate: Any) -> Lowered:
-    return Lowered(PoissonLog(as_float(out)), (rate,))
-
-
-def _lower_rate(out: Any, rate: Any) -> Lowered:
-    return Lowered(PoissonRate(as_float(out)), (rate,))
-
-
 def _lower_constant(out: Any, rate: Any) -> Lowered:
     out, rate = as_float(out), as_float(rate)
     conditions = {_COUNTS: is_count(out), "the rate must be non-negative and finite": (rate >= 0) & jnp.isfinite(rate)}
@@ -134,8 +126,8 @@ class Poisson(Distribution):
     event_ndims: ClassVar = {"out": 0, "rate": 0}
     placeholder = 0
     signatures = (
-        Signature({"out": CONSTANT, "rate": EXP_GAUSSIAN}, _lower_log, PoissonLog),
-        Signature({"out": CONSTANT, "rate": GAMMA}, _lower_rate, PoissonRate),
+        on(PoissonLog, out=CONSTANT, rate=EXP_GAUSSIAN),
+        on(PoissonRate, out=CONSTANT, rate=GAMMA),
         Signature({"out": CONSTANT, "rate": CONSTANT}, _lower_constant, ConstantFactor),
     )
 
