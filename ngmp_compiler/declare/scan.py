@@ -74,9 +74,9 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
             _refuse(f"the carry changes from {before!r} to {after!r}", "it must keep its family and shape")
     arrays: list[Any] = []
     for site in frame.sites:
-        _map_site(site, lambda a, _: arrays.append(unwrap(a)), lambda v: v)
-    jax.tree.map(lambda y: None if _is_expression(y) else arrays.append(unwrap(y)), result[1], is_leaf=_is_expression)
-    return _Step(frame, slots, carry, tree, result[1], arrays)
+        _map_site(site, lambda a, _: arrays.append(a), lambda v: v)
+    arrays += [y for y in jax.tree.leaves(result[1], is_leaf=_is_expression) if not _is_expression(y)]
+    return _Step(frame, slots, carry, tree, result[1], [unwrap(a) for a in arrays])
 
 
 def _map_site(

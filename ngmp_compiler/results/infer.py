@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
 
 from ngmp_kernels.numerics.lanes import one_by_one
 
@@ -26,7 +25,7 @@ from .posterior import Members, Posterior, runs, topology
 
 def infer(program: Specialised, init: State | Given | None = None) -> Posterior:
     """Run to the fixed point, from a state or from marginals by name."""
-    solver, map = program.solver, program.map
+    solver, map = program.solver, program.solver.map
     if not map.projected:
         post = posterior(program, solver.init({}))
         return flagged(post.converged, post)
@@ -59,7 +58,8 @@ def settle(solver: Solver, start: Leaves) -> State:
 
 def posterior(program: Specialised, state: State) -> Posterior:
     """What a state says: marginals by name, the free energy, and whether to trust them."""
-    plan, map, solver = program.plan, program.map, program.solver
+    solver, map = program.solver, program.solver.map
+    plan = map.core.plan
     result = map.core.refined(state.leaves)
     if map.projected:
         status = solver.status(state)
@@ -68,7 +68,8 @@ def posterior(program: Specialised, state: State) -> Posterior:
     status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
     for q in result.planes.values():
         status = jnp.where((status == CONVERGED) & blurred(q), BLURRED, status)
-    status = jnp.where(_violated(program), INVALID, status)
+    violated = [jnp.any(~check.ok) for check in checks(plan)]  # no posterior can be computed from such values
+    status = jnp.where(jnp.any(jnp.stack(violated)), INVALID, status) if violated else status
     marginals = {}
     for key, (plane, positions, _) in plan.collections.items():
         start, count = int(positions.reshape(-1)[0]), positions.size
@@ -86,12 +87,6 @@ def posterior(program: Specialised, state: State) -> Posterior:
         marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
         result.jitter, Members(plan.collections), approximations(map), topology(plan),
     )  # fmt: skip
-
-
-def _violated(program: Specialised) -> Bool[Array, ""]:
-    """Whether data or parameters are such that no posterior can be computed."""
-    found = [jnp.any(~check.ok) for check in checks(program.plan)]
-    return jnp.any(jnp.stack(found)) if found else jnp.asarray(False)
 
 
 def approximations(map: Map) -> tuple[str, ...]:

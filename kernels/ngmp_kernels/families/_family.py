@@ -157,7 +157,7 @@ class AbstractFamily(eqx.Module):
     def is_proper(self) -> Bool[Array, "*b"]:
         """Whether eta is finite and in the domain, by default where `slack` is positive, so that q is a density."""
         ndim = len(self.batch_shape)
-        flags = [*map(jnp.isfinite, self.natural), *(x > 0 for x in self.slack())]
+        flags = [*map(jnp.isfinite, self.natural), *[x > 0 for x in self.slack()]]
         rows = [x if x.ndim == ndim else jnp.all(x, tuple(range(ndim, x.ndim))) for x in flags]
         return functools.reduce(operator.and_, rows)
 
