@@ -7,12 +7,13 @@ from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, on, register
-from ..factor import AbstractConjugate, Families, Values
+from ..factor import Families, Values
 from ..families import Beta as BetaFamily
 from .generic import ConstantFactor
+from .given import AbstractPrior
 
 
-class BetaPrior(AbstractConjugate):
+class BetaPrior(AbstractPrior):
     """`f(p) = Beta(p; a, b)` with constant parameters."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)
@@ -21,14 +22,8 @@ class BetaPrior(AbstractConjugate):
     a: Float[Values, " #n"]
     b: Float[Values, " #n"]
 
-    def _family(self) -> BetaFamily:
+    def density(self) -> BetaFamily:
         return BetaFamily.from_ab(*jnp.broadcast_arrays(self.a, self.b))
-
-    def log_density(self, p: Array) -> Array:
-        return (self.a - 1.0) * jnp.log(p) + (self.b - 1.0) * jnp.log1p(-p) - self._family().log_partition()
-
-    def message(self) -> tuple[BetaFamily, Array]:
-        return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return {
@@ -36,20 +31,14 @@ class BetaPrior(AbstractConjugate):
             "b must be positive and finite": (self.b > 0.0) & jnp.isfinite(self.b),
         }
 
-    def moments(self, p: Array) -> tuple[Array, Array]:
-        total = self.a + self.b
-        mean = jnp.broadcast_to(self.a / total, p.shape)
-        return mean, mean * (1.0 - mean) / (total + 1.0)
-
     def cdf(self, out: Array, *z: Array) -> Array:
         return betainc(*jnp.broadcast_arrays(self.a, self.b, jnp.clip(out, 0.0, 1.0)))
 
 
 def _lower_constant(out: Any, a: Any, b: Any) -> Lowered:
-    factor, out = BetaPrior(as_float(a), as_float(b)), as_float(out)
-    conditions = {**factor.checks(), "outcomes must lie strictly between 0 and 1": (out > 0.0) & (out < 1.0)}
-    value = factor.log_density(out)
-    return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
+    out = as_float(out)
+    inside = {"outcomes must lie strictly between 0 and 1": (out > 0.0) & (out < 1.0)}
+    return BetaPrior(as_float(a), as_float(b)).observed(out, inside)
 
 
 @register

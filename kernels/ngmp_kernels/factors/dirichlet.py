@@ -6,35 +6,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature, as_float, on, register
-from ..factor import AbstractConjugate, Families
+from ..factor import Families
 from ..families import Dirichlet as DirichletFamily
 from .generic import ConstantFactor
+from .given import AbstractPrior
 
 
-class DirichletPrior(AbstractConjugate):
+class DirichletPrior(AbstractPrior):
     """`f(p) = Dirichlet(p; concentration)` with constant concentration, over K classes."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)
     families: ClassVar[Families] = (DirichletFamily,)
     concentration: Float[Array, "#n K"]
 
-    def _family(self) -> DirichletFamily:
+    def density(self) -> DirichletFamily:
         return DirichletFamily.from_concentration(self.concentration)
-
-    def log_density(self, p: Array) -> Array:
-        return jnp.sum((self.concentration - 1.0) * jnp.log(p), -1) - self._family().log_partition()
-
-    def message(self) -> tuple[DirichletFamily, Array]:
-        return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         a = self.concentration
         return {"every concentration must be positive and finite": jnp.all((a > 0.0) & jnp.isfinite(a), -1)}
-
-    def moments(self, p: Array) -> tuple[Array, Array]:
-        total = jnp.sum(self.concentration, -1, keepdims=True)
-        mean = jnp.broadcast_to(self.concentration / total, p.shape)
-        return mean, mean * (1.0 - mean) / (total + 1.0)
 
 
 def _lower_constant(out: Any, concentration: Any) -> Lowered:

@@ -17,12 +17,13 @@ from ..distribution import (
     reciprocal,
     register,
 )
-from ..factor import AbstractConjugate, Families, Values
+from ..factor import Families, Values
 from ..families import Gamma as GammaFamily
 from .generic import ConstantFactor
+from .given import AbstractPrior
 
 
-class GammaPrior(AbstractConjugate):
+class GammaPrior(AbstractPrior):
     """`f(tau) = Gamma(tau; concentration, rate)` with constant parameters."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("tau",)
@@ -31,15 +32,8 @@ class GammaPrior(AbstractConjugate):
     concentration: Float[Values, " #n"]
     rate: Float[Values, " #n"]
 
-    def _family(self) -> GammaFamily:
+    def density(self) -> GammaFamily:
         return GammaFamily.from_concentration_rate(*jnp.broadcast_arrays(self.concentration, self.rate))
-
-    def log_density(self, tau: Array) -> Array:
-        a, b = self.concentration, self.rate
-        return (a - 1.0) * jnp.log(tau) - b * tau - self._family().log_partition()
-
-    def message(self) -> tuple[GammaFamily, Array]:
-        return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         a = self.concentration
@@ -47,10 +41,6 @@ class GammaPrior(AbstractConjugate):
             "the concentration must be positive and finite": (a > 0.0) & jnp.isfinite(a),
             "the rate (or scale) must be positive and finite": (self.rate > 0.0) & jnp.isfinite(self.rate),
         }
-
-    def moments(self, tau: Array) -> tuple[Array, Array]:
-        mean = self.concentration / self.rate
-        return jnp.broadcast_to(mean, tau.shape), jnp.broadcast_to(mean / self.rate, tau.shape)
 
     def cdf(self, out: Array, *z: Array) -> Array:
         a, x = jnp.broadcast_arrays(self.concentration, self.rate * jnp.maximum(out, 0.0))
@@ -66,10 +56,8 @@ def _lower_prior(out: Any, concentration: Any, rate: Any = None, scale: Any = No
 
 
 def _lower_constant(out: Any, concentration: Any, rate: Any = None, scale: Any = None) -> Lowered:
-    factor, out = _factor(concentration, rate, scale), as_float(out)
-    conditions = {**factor.checks(), "outcomes must be positive": out > 0.0}
-    value = factor.log_density(out)
-    return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
+    out = as_float(out)
+    return _factor(concentration, rate, scale).observed(out, {"outcomes must be positive": out > 0.0})
 
 
 @register

@@ -15,10 +15,11 @@ from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
 from ..numerics.special import LOG_2PI
 from .generic import ConstantFactor
+from .given import AbstractPrior
 from .normal_noise import NoisePrecision
 
 
-class InverseGammaPrior(AbstractConjugate):
+class InverseGammaPrior(AbstractPrior):
     """`f(v) = InverseGamma(v; concentration, scale)` with constant parameters."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("v",)
@@ -27,15 +28,8 @@ class InverseGammaPrior(AbstractConjugate):
     concentration: Float[Values, " #n"]
     scale: Float[Values, " #n"]
 
-    def _family(self) -> InverseGammaFamily:
+    def density(self) -> InverseGammaFamily:
         return InverseGammaFamily.from_concentration_scale(self.concentration, self.scale)
-
-    def log_density(self, v: Array) -> Array:
-        a, b = self.concentration, self.scale
-        return -(a + 1.0) * jnp.log(v) - b / v - self._family().log_partition()
-
-    def message(self) -> tuple[InverseGammaFamily, Array]:
-        return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         a = self.concentration
@@ -43,10 +37,6 @@ class InverseGammaPrior(AbstractConjugate):
             "the concentration must be positive and finite": (a > 0.0) & jnp.isfinite(a),
             "the scale must be positive and finite": (self.scale > 0.0) & jnp.isfinite(self.scale),
         }
-
-    def moments(self, v: Array) -> tuple[Array, Array]:
-        q = self._family()
-        return jnp.broadcast_to(q.mean, v.shape), jnp.broadcast_to(q.variance, v.shape)
 
     def cdf(self, out: Array, *z: Array) -> Array:
         a, b, x = jnp.broadcast_arrays(self.concentration, self.scale, out)
@@ -154,10 +144,9 @@ def _of_variance(j: int, message: LogMessage) -> LogMessage:
 
 
 def _lower_constant(out: Any, concentration: Any, scale: Any) -> Lowered:
-    factor, out = InverseGammaPrior(as_float(concentration), as_float(scale)), as_float(out)
-    conditions = {**factor.checks(), "outcomes must be positive": out > 0.0}
-    value = factor.log_density(out)
-    return Lowered(ConstantFactor(value, *factor.moments(value), conditions, factor), ())
+    out = as_float(out)
+    prior = InverseGammaPrior(as_float(concentration), as_float(scale))
+    return prior.observed(out, {"outcomes must be positive": out > 0.0})
 
 
 @register

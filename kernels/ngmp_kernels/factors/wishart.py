@@ -21,9 +21,10 @@ from ..families import Wishart as WishartFamily
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
 from ..numerics.special import LOG_2PI
 from ..quadrature.projection import Quadrature, nodes
+from .given import AbstractPrior
 
 
-class WishartPrior(AbstractConjugate):
+class WishartPrior(AbstractPrior):
     """`f(W) = Wishart(W; df, scale)` with constant parameters, by the inverse of the scale."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("W",)
@@ -31,14 +32,8 @@ class WishartPrior(AbstractConjugate):
     df: Float[Values, " #n"]
     inverse_scale: Float[Array, "#n d d"]
 
-    def _family(self) -> WishartFamily:
+    def density(self) -> WishartFamily:
         return WishartFamily.from_df_inverse_scale(self.df, self.inverse_scale)
-
-    def log_density(self, w: Array) -> Array:
-        return self._family().log_density(w)
-
-    def message(self) -> tuple[WishartFamily, Array]:
-        return self._family(), -self._family().log_partition()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         d = self.inverse_scale.shape[-1]
@@ -47,10 +42,6 @@ class WishartPrior(AbstractConjugate):
             f"df must be finite and above {d - 1}, the dimension less one": (self.df > d - 1) & jnp.isfinite(self.df),
             "scale must be symmetric positive definite": jnp.all(jnp.isfinite(chol), axis=(-2, -1)),
         }
-
-    def moments(self, w: Array) -> tuple[Array, Array]:
-        q = self._family()
-        return jnp.broadcast_to(q.mean, w.shape), jnp.broadcast_to(q.variance, w.shape)
 
 
 class MvNormalPrecision(AbstractConjugate):
