@@ -44,6 +44,7 @@ class ProductNoise(AbstractProjected):
     """
 
     support: ClassVar[str | None] = "real"
+    joins: ClassVar[str] = "asked"
     out: Float[Values, " #n"] | None = None
     precision: Float[Values, " #n"] | None = None
 
@@ -135,6 +136,25 @@ class ProductNoise(AbstractProjected):
         r, a, b, tau = self._all(marginals)
         log_precision, precision = self._precision(tau)
         return 0.5 * (log_precision - LOG_2PI - precision * expected_square(r, a, b))
+
+    def joint_expectation(self, mean: Array, covariance: Array) -> Array | None:
+        r"""`E[(r - a b)^2]` under a joint Gaussian, by the pairings of Isserlis.
+
+        With u, v, w the deviations of r, a, b: $r - a b = d + u - m_b v - m_a w - v w$, $d = m_r - m_a m_b$.
+        """
+        if self.precision is None:
+            return None
+        if self.out is not None:  # r is known
+            out = jnp.broadcast_to(self.out, mean.shape[:-1])[..., None]
+            mean = jnp.concatenate([out, mean], -1)
+            covariance = jnp.pad(covariance, [(0, 0)] * (covariance.ndim - 2) + [(1, 0), (1, 0)])
+        r, a, b = (mean[..., i] for i in range(3))
+        v, w, c = covariance[..., 1, 1], covariance[..., 2, 2], covariance[..., 1, 2]
+        row = jnp.stack([jnp.ones_like(a), -b, -a], -1)
+        linear = jnp.einsum("...i,...ij,...j->...", row, covariance, row)
+        square = (r - a * b - c) ** 2 + linear + v * w + c**2
+        precision = jnp.asarray(self.precision)
+        return 0.5 * (jnp.log(precision) - LOG_2PI - precision * square)
 
     def in_family(self) -> tuple[bool, ...]:
         return (True,) * len(self.interfaces)
