@@ -59,9 +59,9 @@ def grid(family: str, eta: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
         return np.array([0.0, 1.0]), np.array([expit(-eta[0]), expit(eta[0])])
     if family == "Categorical":
         return np.arange(len(eta)), np.exp(eta - logsumexp(eta))
-    if family == "MvGaussian":  # 21 points an axis, 0.7 standard deviations apart
+    if family == "MvGaussian":  # 29 points an axis, half a standard deviation apart
         mean, precision = _vector(eta)
-        u = np.stack(np.meshgrid(*(np.linspace(-7.0, 7.0, 21),) * len(mean)), -1).reshape(-1, len(mean))
+        u = np.stack(np.meshgrid(*(np.linspace(-7.0, 7.0, 29),) * len(mean)), -1).reshape(-1, len(mean))
         w = np.exp(-0.5 * (u**2).sum(1))
         return mean + np.linalg.solve(np.linalg.cholesky(precision).T, u.T).T, w / w.sum()
     if family == "Gaussian":

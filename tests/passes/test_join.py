@@ -49,8 +49,8 @@ def errors_in_x(y, x):
 
 def learned_noise(y, x):
     """The same with an unknown precision, which keeps an edge of its own."""
-    b, tau = ngmp.sample("b", Normal(0.0, std=1.0)), ngmp.sample("tau", Gamma(4.0, rate=1.0))
-    t = ngmp.sample("t", Normal(x, std=0.4))
+    b, tau = ngmp.sample("b", Normal(0.3, std=0.3)), ngmp.sample("tau", Gamma(8.0, rate=4.0))
+    t = ngmp.sample("t", Normal(x, std=0.2))
     ngmp.sample("y", Normal(b * t, precision=tau), obs=y)
 
 
