@@ -199,4 +199,3 @@ def _row(link: Link, i: int, k: int, dtype: Any) -> Any:
     place = np.zeros((k, 1), dtype)
     place[i] = 1
     return c[:, None, :] * place
-

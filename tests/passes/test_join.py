@@ -231,7 +231,7 @@ def test_refused_at_once(joint):
 def test_more_than_six():
     def seven(y):
         z = [ngmp.sample(f"z{i}", Normal(0.0, std=1.0)) for i in range(7)]
-        ngmp.factor("y", lambda *z: -jnp.sum(jnp.stack(z)) ** 2, *z, y)
+        ngmp.factor("y", lambda *z: -(jnp.sum(jnp.stack(z)) ** 2), *z, y)
 
     with pytest.raises(ngmp.ModelError, match="up to six"):
         ngmp.compile(seven)(y=1.0)

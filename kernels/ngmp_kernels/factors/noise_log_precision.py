@@ -18,6 +18,9 @@ from .normal_noise import AbstractNoise, NoisePrecision, safe_log_lanes
 
 _POINTS = 32
 
+# What is given as exp of a Gaussian for the scale -> its log-precision.
+LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std": lambda s: -2.0 * s}
+
 
 class NoiseLogPrecision(AbstractNoise):
     """`f(r, s) = N(r; 0, e^{-s})`.
