@@ -13,6 +13,7 @@ from .emit.rules import NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
 from .graph.groups import FactorGroup
 from .passes.factorise import separated
+from .passes.join import Asked
 from .solve.anderson import adaptive, anderson
 from .solve.step import AbstractStep, Optax
 
@@ -31,6 +32,7 @@ class Options(NamedTuple):
     max_sweeps: int | None
     tol: float | None
     max_specialisations: int
+    joint: Asked = None
     rung: int = 0  # of the ladder
 
     @property
@@ -55,7 +57,8 @@ def set_apart(options: Options, named: Iterable[str], names: Iterable[str]) -> d
     """What sets each name apart from its like: the rule it is given, or that the options (or `named`) speak of it."""
     blocks = [name for block in options.schedule or [] for name in block]
     spoken = {*named, *options.families, *options.executors, *options.carry, *options.carry.values(), *blocks}
-    spoken |= {name for cluster in options.factorise for name in cluster}
+    clusters = [*options.factorise, *(options.joint if isinstance(options.joint, tuple) else ())]
+    spoken |= {name for cluster in clusters for name in cluster}
     spoken |= {name.rpartition(".")[0] for name in blocks}  # "y.tau" is an interface of y
     return {name: name if name in spoken else _rule_key(options, name) for name in names}
 

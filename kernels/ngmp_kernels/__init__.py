@@ -44,6 +44,7 @@ from .factors.generic import GenericDensity as GenericDensity
 from .factors.generic import GenericFactor as GenericFactor
 from .factors.given import Given as Given
 from .factors.inverse_gamma import InverseGamma as InverseGamma
+from .factors.joint import JointFactor as JointFactor
 from .factors.learned_table import AbstractLearnedTable as AbstractLearnedTable
 from .factors.mixture import Mixture as Mixture
 from .factors.mv_normal import MvNormal as MvNormal

@@ -12,6 +12,7 @@ In single precision the executors of chains solve for deviations d from a level,
 $r = \bar r + \delta$, under leaves on $\delta$, $(\xi - \Lambda\bar r)\,\delta - \tfrac12 \Lambda\delta^2$.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -109,15 +110,17 @@ def exponent(leaf: Any, mean: Float[Array, "n *width"], spread: Any = 0.0) -> Fl
 
 def may_vanish(functional: Functional) -> bool:
     """Whether a row of a functional can be a constant: not if a coefficient is one, or known not to be zero."""
-    return all(_may_be_zero(link.coefficient, link.op) for link in functional.links)
+    sure = [_nonzero(link.coefficient, link.op) for link in functional.links]
+    return not np.all(functools.reduce(np.logical_or, sure, np.asarray(False)))
 
 
-def _may_be_zero(c: Any, op: str) -> bool:
+def _nonzero(c: Any, op: str) -> Any:
+    """Where a coefficient, or a row of one, is known not to be zero."""
     if c is None:
-        return False
+        return np.asarray(True)
     if not isinstance(c, np.ndarray):
-        return True
-    return not np.all(c if op == "scale" else np.any(c, -1))
+        return np.asarray(False)
+    return c != 0 if op == "scale" else np.any(c, -1)
 
 
 def widen(

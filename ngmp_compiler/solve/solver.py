@@ -31,8 +31,8 @@ REASONS = {
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
-    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean; use "
-    "float64, or features that are centred, scaled and less alike",
+    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean or its "
+    "variances; use float64, or features that are centred, scaled and less alike",
 }
 RUNGS = ("", "by acceleration, after the default solver had not got there", "by small steps, after all else had not")
 _SHRINK = 0.25

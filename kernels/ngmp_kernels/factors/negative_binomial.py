@@ -8,12 +8,12 @@ from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, on, register
-from ..factor import Cavities, Families, Values
+from ..factor import AbstractProjected, Cavities, Families, Values
 from ..families import Beta, Gaussian
 from ..numerics.gamma_functions import gammaln, log_gamma_ratio
 from ..numerics.logarithm import softplus
 from ..numerics.special import is_count, negative_binomial_cdf, safe_exp, safe_log
-from ..quadrature.predictive import threshold_cdf
+from ..quadrature.predictive import over_nodes, threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .generic import ConstantFactor
 from .logistic import AbstractLogistic
@@ -70,6 +70,45 @@ class NegativeBinomialLog(AbstractLogistic):
         return jnp.where(out < 0.0, 0.0, inside)
 
 
+class NegativeBinomialLogs(AbstractProjected):
+    """`f(z, d) = NegativeBinomial(counts; mean e^z, dispersion e^d)`: log-mean and log-dispersion."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("z", "d")
+    families: ClassVar[Families] = (Gaussian, Gaussian)
+    support: ClassVar[str | None] = "count"
+    counts: Float[Values, " #n"]
+
+    def given(self, d: Array) -> NegativeBinomialLog:
+        """The factor of a known dispersion e^d."""
+        return NegativeBinomialLog(self.counts, safe_exp(d))
+
+    def log_density(self, z: Array, d: Array) -> Array:
+        return self.given(d).log_density(z)
+
+    def initial(self) -> tuple[Gaussian, None]:
+        return *self.given(jnp.zeros(1)).initial(), None
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"counts must be non-negative integers": is_count(self.counts)}
+
+    def moments(self, z: Array, d: Array) -> tuple[Array, Array]:
+        z, d = jnp.broadcast_arrays(z, d)
+        return self.given(d).moments(z)
+
+    def cdf(self, out: Array, z: Array, d: Array) -> Array:
+        return self.given(d).cdf(out, z)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        z, d = marginals
+        each, log_weights = over_nodes(d, lambda d: self.given(d).predictive_cdf(out, (z,)))
+        return jnp.sum(jnp.exp(log_weights) * each, 0)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        z, d = marginals
+        each, log_weights = over_nodes(d, lambda d: self.given(d).predictive_log_density((z,)))
+        return jax.nn.logsumexp(log_weights + each, 0)
+
+
 def _lower_constant(out: Any, mean: Any, dispersion: Any) -> Lowered:
     factor, mean = NegativeBinomialLog(as_float(out), as_float(dispersion)), as_float(mean)
     conditions = {**factor.checks(), "the mean must be non-negative and finite": (mean >= 0.0) & jnp.isfinite(mean)}
@@ -81,7 +120,8 @@ def _lower_constant(out: Any, mean: Any, dispersion: Any) -> Lowered:
 
 @register
 class NegativeBinomial(Distribution):
-    """`NegativeBinomial(mean=, dispersion=)`: the mean is `exp` of an affine expression, or constant.
+    """`NegativeBinomial(mean=, dispersion=)`: the mean is `exp` of an affine expression, or constant; so may the
+    dispersion be of such a mean.
 
     The variance is mean + mean^2/dispersion; a large dispersion gives the Poisson distribution.
     """
@@ -93,6 +133,7 @@ class NegativeBinomial(Distribution):
     signatures = (
         on(NegativeBinomialLog, out=CONSTANT, mean=EXP_GAUSSIAN, dispersion=CONSTANT),
         Signature({"out": CONSTANT, "mean": CONSTANT, "dispersion": CONSTANT}, _lower_constant, ConstantFactor),
+        on(NegativeBinomialLogs, out=CONSTANT, mean=EXP_GAUSSIAN, dispersion=EXP_GAUSSIAN),
     )
 
     def __init__(self, *, mean: Any, dispersion: Any):

@@ -33,9 +33,10 @@ from ..numerics.special import LOG_2PI, safe_exp, safe_log
 from ..quadrature.predictive import log_precision_nodes
 from .exponential import settle
 from .inverse_gamma import NoiseVariance, NormalVariance
-from .noise_log_precision import NoiseLogPrecision
+from .noise_log_precision import LOG_PRECISION, NoiseLogPrecision
 from .normal_noise import NoisePrecision, mean_variance
 from .product import ProductNoise, lower_product
+from .product_log_precision import SIGNATURES as LOG_PRODUCTS
 from .switched_noise import SwitchedNoise
 
 
@@ -178,14 +179,13 @@ def _positive(x: Array) -> Array:
     return (x > 0.0) & jnp.isfinite(x)
 
 
-# What is given for the scale -> precision (constants) or log-precision (exp of a Gaussian).
+# What is given for the scale -> precision.
 # std * |std| keeps the sign, so that a negative std is reported and not squared away.
 _PRECISION = {
     "precision": lambda p: as_float(p),
     "variance": lambda v: reciprocal(as_float(v)),
     "std": lambda s: reciprocal(as_float(s) * abs(as_float(s))),
 }
-_LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std": lambda s: -2.0 * s}
 
 
 def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
@@ -195,7 +195,7 @@ def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
 
 def _interface(scale: dict[str, Any], log: bool) -> Any:
     ((name, value),) = scale.items()
-    return _LOG_PRECISION[name](value) if log else value
+    return LOG_PRECISION[name](value) if log else value
 
 
 def _on_scale(factor: Any, name: str, kind: Any, log: bool = False) -> Signature:
@@ -268,6 +268,7 @@ class Normal(Distribution):
             )
             for k, kind in [*((k, CONSTANT) for k in _SCALES), ("precision", GAMMA)]
         ),
+        *LOG_PRODUCTS,
     )
 
     def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):

@@ -22,13 +22,14 @@ from ngmp_kernels.factors.inverse_gamma import InverseGammaPrior, NoiseVariance,
 from ngmp_kernels.factors.latent_probs import LatentProbs
 from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
 from ngmp_kernels.factors.mv_normal import MvNormalNoise, _precision_and_log_det
-from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog, NegativeBinomialLogs
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
 from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
 from ngmp_kernels.factors.product import ProductNoise
-from ngmp_kernels.factors.student_t import StudentTNoise
+from ngmp_kernels.factors.product_log_precision import ProductLogPrecision
+from ngmp_kernels.factors.student_t import StudentTLogScale, StudentTNoise
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import MvNormalPrecision, NoiseWishart, WishartPrior
 from ngmp_kernels.families import (
@@ -368,3 +369,24 @@ def _wishart_noise(key: Any, dtype: Any) -> Case:
     r = MvGaussian.from_mean_covariance(jax.random.normal(k1, (4, 2), dtype), _some_matrices(k2, dtype))
     marginals = (r, _some_wishart(k3, dtype))
     return Case(NoiseWishart(2), marginals, marginals)
+
+
+@_case(NegativeBinomialLogs)
+def _negative_binomial_logs(key: Any, dtype: Any) -> Case:
+    keys = jax.random.split(key)
+    q = _some_gaussian(keys[0], dtype), _some_gaussian(keys[1], dtype, 0.3)
+    return Case(NegativeBinomialLogs(jnp.array([0.0, 1.0, 4.0, 20.0], dtype)), q, q)
+
+
+@_case(StudentTLogScale)
+def _student_t_log_scale(key: Any, dtype: Any) -> Case:
+    keys = jax.random.split(key)
+    q = _some_gaussian(keys[0], dtype), _some_gaussian(keys[1], dtype, 0.3)
+    return Case(StudentTLogScale(jnp.array([3.0, 4.0, 7.0, 30.0], dtype)), q, q)
+
+
+@_case(ProductLogPrecision)
+def _product_log_precision(key: Any, dtype: Any) -> Case:
+    k1, k2, k3, k4 = jax.random.split(key, 4)
+    q = _some_gaussian(k1, dtype, 0.3), _some_gaussian(k2, dtype, 0.3), _some_gaussian(k3, dtype, 0.3)
+    return Case(ProductLogPrecision(out=_uniform(k4, dtype, -1.0, 1.0)), q, q)
