@@ -154,10 +154,7 @@ def exactly_one(owner: str, **given: Any) -> dict[str, Any]:
 
 
 def as_float(x: Any) -> Values:
-    """An array of floating dtype: floating ones are kept as they are, integers and booleans take the default.
-
-    Numpy stays numpy: it marks what is known while compiling, and what can be checked then.
-    """
+    """An array of floating dtype; integers and booleans take the default. Numpy, known while compiling, stays numpy."""
     x = x if isinstance(x, np.ndarray) else jnp.asarray(x)
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
 

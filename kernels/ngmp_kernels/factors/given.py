@@ -1,5 +1,4 @@
-"""Priors with constant parameters; and marginals that are given: the prior of a filter's next batch is the posterior
-of the last one."""
+"""Priors with constant parameters, and given marginals: a filter's next prior is the posterior of its last batch."""
 
 import abc
 from typing import ClassVar
