@@ -1,6 +1,6 @@
 """`ngmp.compile`: a model function and its options, checked, as a program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optax
@@ -23,6 +23,7 @@ def compile(
     schedule: list[str | tuple[str, ...]] | None = None,
     executors: dict[str, str] | None = None,
     carry: Any = None,
+    integrate: str | Sequence[str] = (),
     solver: optax.GradientTransformation | AbstractStep | None = None,
     max_sweeps: int | None = None,
     tol: float | None = None,
@@ -44,6 +45,8 @@ def compile(
             `{"z": "flooding"}`, `{"w": "dense"}`; which fit is said there, and all names in the error about another.
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
+        integrate: names of sites that are integrated numerically around the program: scalars (or small vectors) of any
+            prior, which stand as numbers in the model; see `integrate.run`.
         solver: any `optax` transformation, or an `ngmp.AbstractStep`; it sees `eta - eta*` as the gradient. By default
             `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then goes on with
             `ngmp.anderson()`, and if that fails with small steps; `post.reason` says so. Under `jit` only the first.
@@ -62,7 +65,7 @@ def compile(
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), as_step(solver), None if max_sweeps is None else int(max_sweeps), tol,
-        int(max_specialisations),
+        int(max_specialisations), _together(integrate),
     )  # fmt: skip
     return Program(model, options)
 

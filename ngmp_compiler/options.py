@@ -32,6 +32,7 @@ class Options(NamedTuple):
     max_sweeps: int | None
     tol: float | None
     max_specialisations: int
+    integrate: tuple[str, ...] = ()  # sites that are integrated numerically
     rung: int = 0  # of the ladder
 
     @property

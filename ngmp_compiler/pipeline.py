@@ -10,6 +10,7 @@ import numpy as np
 from jax.core import eval_jaxpr
 
 from .declare.inputs import Input, wrap
+from .declare.integrated import Coordinates, Integrated
 from .declare.sample import trace
 from .emit.map import Map
 from .graph.groups import FactorGroup
@@ -36,10 +37,16 @@ class Static(NamedTuple):
 
 
 class Front(Value):
-    """A model declared, rolled and typed."""
+    """A model declared, rolled and typed; `integrated` are the sites that stand as numbers."""
 
-    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any):
+    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any, integrated: dict[str, Integrated]):
         self.rolled, self.groups, self.dtype = rolled._replace(groups=[]), groups, dtype
+        self.integrated = integrated
+
+    @property
+    def log_jacobian(self) -> Any:
+        """Of the values of all integrated sites in their coordinates."""
+        return sum(site.log_jacobian for site in self.integrated.values())
 
 
 class Specialised(Value):
@@ -66,15 +73,22 @@ def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
 
 
 def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:
-    """Declare, roll, type; variables that are `named` are not rolled together with others."""
+    """Declare, roll, type; variables that are `named` are not rolled together with others.
+
+    Where sites are integrated, their coordinates are the last of the inputs.
+    """
+    coordinates = None
+    if options.integrate:
+        *dynamic, v = dynamic
+        coordinates = Coordinates(options.integrate, v)
     dtype = precision(dynamic)
     values = iter(dynamic)
     leaves = [next(values) if s is None else s for s in static.static]
     arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
-    graph = trace(model, _spread(inspect.signature(model), arguments))
+    graph = trace(model, _spread(inspect.signature(model), arguments), coordinates)
     rolled = roll(graph, set_apart(options, named))
     check_sources(options.carry, rolled.names)
-    return Front(rolled, lower(rolled, dtype), dtype)
+    return Front(rolled, lower(rolled, dtype), dtype, graph.integrated)
 
 
 def stage(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str]) -> Callable:

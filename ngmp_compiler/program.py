@@ -12,16 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .declare.integrated import SLOTS
 from .emit.initial import Given
 from .errors import ConvergenceWarning, DataError, warn
 from .files.export import export
 from .inspect.describe import Description
+from .integrate.run import NodeTable, integrate
 from .options import Options
 from .passes.checks import Failure, explain, failures
 from .passes.condition import Carry, check_carry, next_carry, prior_marginals
 from .pipeline import Front, Specialised, Static, build, split, stage
-from .precision import reason
+from .precision import precision, reason
 from .results.infer import infer, posterior, settle
+from .results.mixture import mixed_prediction
 from .results.posterior import Posterior, Prediction, not_converged
 from .results.predict import predict
 from .solve.implicit import flagged
@@ -72,18 +75,41 @@ class Program:
         make = functools.partial(stage, self.model, self._options, static, dynamic, key[1])
         return self._compiled.stage(key, make)(dynamic)
 
-    def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Specialised:
+    def _build(
+        self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True, v: Any = None
+    ) -> Specialised:
         """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
+        return self._passes(static, dynamic, carry, seen, v)[1]
+
+    def _passes(
+        self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True, v: Any = None
+    ) -> tuple[Front, Specialised]:
+        """The front and all passes, at coordinates v of the integrated sites, by default the centre of their priors."""
         carry = carry or {}
         others = (name for name in carry if name not in self._options.carry)
-        return build(self._front(static, dynamic, others), self._options, carry, seen)
+        if self._options.integrate:
+            dynamic = [*dynamic, jnp.zeros(SLOTS, precision(dynamic)) if v is None else v]
+        front = self._front(static, dynamic, others)
+        return front, build(front, self._options, carry, seen)
 
     # -- the compiled functions --------------------------------------------------------------------------------------
 
     def _run_impl(
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> Posterior:
+        if self._options.integrate:
+            return self._integrate(static, dynamic)
         return infer(self._build(static, dynamic, carry), init)
+
+    def _integrate(self, static: Static, dynamic: list[Any]) -> Posterior:
+        still = jax.lax.stop_gradient(dynamic)
+        sites = self._passes(static, dynamic)[0].integrated
+        return integrate(
+            lambda v: self._passes(static, dynamic, v=v),
+            lambda v: self._passes(static, still, v=v),
+            sites,
+            precision(dynamic),
+        )
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
         compiled = self._build(static, dynamic)
@@ -97,6 +123,14 @@ class Program:
 
     def _predict_impl(self, static: Static, site: str, dynamic: list[Any], state: State) -> Prediction:
         return predict(self._build(static, dynamic).map, site, state.leaves)
+
+    def _mixed_impl(self, static: Static, site: str, dynamic: list[Any], nodes: NodeTable) -> Prediction:
+        def one(node: tuple[Any, Any]) -> Prediction:
+            v, leaves = node
+            return predict(self._build(static, dynamic, v=v).map, site, leaves)
+
+        each = jax.vmap(one)((nodes.coordinates, nodes.runs.state.leaves))
+        return mixed_prediction(nodes.weights, each)
 
     def _start_impl(self, static: Static, dynamic: list[Any]) -> Carry:
         typed = self._front(static, dynamic, ())
@@ -188,6 +222,8 @@ class Program:
         if isinstance(given, Posterior):
             if not isinstance(given.status, Tracer) and np.asarray(given.status).any():
                 warn(f"prediction of '{site}' from a posterior that has not converged", ConvergenceWarning)
+            if given.nodes is not None:
+                return self._jitted(self._mixed_impl, static, dynamic, site)(dynamic, given.nodes)
             return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
         if not isinstance(given, dict):
             works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"

@@ -50,6 +50,15 @@ from .factors.mv_normal import MvNormal as MvNormal
 from .factors.negative_binomial import NegativeBinomial as NegativeBinomial
 from .factors.normal import Normal as Normal
 from .factors.poisson import Poisson as Poisson
+from .factors.priors import Cauchy as Cauchy
+from .factors.priors import Density as Density
+from .factors.priors import Exponential as Exponential
+from .factors.priors import HalfCauchy as HalfCauchy
+from .factors.priors import HalfNormal as HalfNormal
+from .factors.priors import Laplace as Laplace
+from .factors.priors import LogNormal as LogNormal
+from .factors.priors import PCScale as PCScale
+from .factors.priors import Uniform as Uniform
 from .factors.split import SplitFactor as SplitFactor
 from .factors.split import SplitTable as SplitTable
 from .factors.student_t import StudentT as StudentT

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, register
+from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, log_gamma_moments, register
 from ..factor import AbstractConjugate, Families, Values
 from ..families import Beta as BetaFamily
 from ..oracle import Case, oracle_case, uniform
@@ -63,6 +63,7 @@ class Beta(Distribution):
     """`Beta(a, b)`: mean a/(a + b)."""
 
     __slots__ = ()
+    support = "unit"
     family = BetaFamily
     event_ndims: ClassVar = {"out": 0, "a": 0, "b": 0}
     placeholder = 0.5
@@ -70,6 +71,11 @@ class Beta(Distribution):
         Signature({"out": BETA, "a": CONSTANT, "b": CONSTANT}, _lower_prior, BetaPrior),
         Signature({"out": CONSTANT, "a": CONSTANT, "b": CONSTANT}, _lower_constant, ConstantFactor),
     )
+
+    @staticmethod
+    def standard(a: Any, b: Any) -> tuple[Any, Any]:
+        (first, spread), (second, other) = log_gamma_moments(a), log_gamma_moments(b)
+        return first - second, jnp.sqrt(spread**2 + other**2)
 
     def __init__(self, a: Any, b: Any):
         self.arguments = {"a": a, "b": b}

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc, ndtr
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, log_gamma_moments, register
 from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
@@ -169,6 +169,7 @@ class InverseGamma(Distribution):
     mean is b/(a - 1)."""
 
     __slots__ = ()
+    support = "positive"
     family = InverseGammaFamily
     event_ndims: ClassVar = {"out": 0, "concentration": 0, "scale": 0}
     placeholder = 1.0
@@ -180,6 +181,11 @@ class InverseGamma(Distribution):
             (CONSTANT, _lower_constant, ConstantFactor),
         )
     )
+
+    @staticmethod
+    def standard(concentration: Any, scale: Any) -> tuple[Any, Any]:
+        centre, spread = log_gamma_moments(concentration)
+        return jnp.log(scale) - centre, spread
 
     def __init__(self, concentration: Any, *, scale: Any):
         self.arguments = {"concentration": concentration, "scale": scale}

@@ -250,6 +250,7 @@ class Normal(Distribution):
     """
 
     __slots__ = ()
+    support = "real"
     family = Gaussian
     event_ndims: ClassVar = dict.fromkeys(("out", "mean", "left", "right", "variance", "precision", "std"), 0)
     placeholder = 0.0
@@ -271,6 +272,10 @@ class Normal(Distribution):
             for k, kind in [*((k, CONSTANT) for k in _SCALES), ("precision", GAMMA)]
         ),
     )
+
+    @staticmethod
+    def standard(mean: Any, variance: Any = None, precision: Any = None, std: Any = None) -> tuple[Any, Any]:
+        return mean, std if std is not None else jnp.sqrt(reciprocal(precision) if variance is None else variance)
 
     def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):
         scale = exactly_one("Normal", variance=variance, precision=precision, std=std)

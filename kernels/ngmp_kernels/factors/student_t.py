@@ -91,6 +91,7 @@ class StudentT(Distribution):
     """`StudentT(df, mean, scale=)`: the mean is affine in Gaussian variables; so may the outcome be."""
 
     __slots__ = ()
+    support = "real"
     family = Gaussian
     event_ndims: ClassVar = {"out": 0, "df": 0, "mean": 0, "scale": 0}
     placeholder = 0.0
@@ -100,6 +101,10 @@ class StudentT(Distribution):
         ),
         Signature({"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": CONSTANT}, _lower_noise, StudentTNoise),
     )
+
+    @staticmethod
+    def standard(df: Any, mean: Any, scale: Any) -> tuple[Any, Any]:
+        return mean, scale * (1 + 1 / df)
 
     def __init__(self, df: Any, mean: Any, *, scale: Any):
         self.arguments = {"df": df, "mean": mean, "scale": scale}

@@ -1,0 +1,203 @@
+r"""Integrate: the posterior of a model whose hyperparameters are summed over the nodes of an integral.
+
+$p(\theta \mid y) \propto p(\theta) Z(\theta)$, where the compiled program gives the evidence $Z(\theta)$ and the marginals
+at every node: $\log Z = \log \sum_m e^{l_m}$ with $l_m$ the log-density of the standard coordinates at node m and the
+logarithm of its volume, and every marginal is the mixture of those at the nodes. Nodes are placed without derivatives
+(`explore`); then all of them run in one batch, each from the state at the mode. Derivatives in the inputs of the model
+are those of the sum, with the nodes where they are.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float, Int
+
+from ngmp_kernels.families import Categorical
+
+from ..declare.integrated import SLOTS, Integrated
+from ..pipeline import Front, Specialised
+from ..results.infer import infer
+from ..results.mixture import mixed
+from ..results.numeric import Numeric, free
+from ..results.posterior import Posterior
+from ..solve.implicit import flagged
+from ..solve.solver import CONVERGED, INTEGRAL, INVALID
+from .explore import Landscape, explore
+from .nodes import Nodes, coarse, place, sides
+
+_CHUNK = 2**20  # numbers of a batch of nodes
+_ERROR = 0.1  # of the log-evidence, by half of the nodes, that is still fine: by all, it is this to the fourth power
+_INNER = 2.0  # standard deviations from the mode within which no node may fail
+
+Conditional = Callable[[Array], tuple[Front, Specialised]]
+
+
+class Layout(NamedTuple):
+    """Which coordinates are continuous, and what classes the others run over."""
+
+    continuous: tuple[int, ...]
+    classes: tuple[tuple[int, int], ...]  # slot, number of classes
+
+    @classmethod
+    def of(cls, sites: dict[str, Integrated]) -> "Layout":
+        slots = [s.start + i for s in sites.values() for i in range(s.size)]
+        return cls(tuple(slots), tuple((s.start, s.classes) for s in sites.values() if s.classes))
+
+    @property
+    def configurations(self) -> np.ndarray:
+        """Every combination of classes, (k, number of sites)."""
+        return np.array(list(itertools.product(*(range(n) for _, n in self.classes))), float)
+
+    def fill(self, v: Float[Array, " d"], configuration: Array) -> Float[Array, " slots"]:
+        """The coordinates of a model, of the continuous ones and of classes."""
+        out = jnp.zeros(SLOTS, v.dtype).at[np.array(self.continuous, int)].set(v)
+        return out.at[np.array([slot for slot, _ in self.classes], int)].set(configuration.astype(v.dtype))
+
+
+class NodeTable(eqx.Module):
+    """The nodes of an integral: values of the integrated sites, weights, and the run at each of them."""
+
+    values: dict[str, Array]  # (m, ...)
+    weights: Float[Array, " m"]
+    log_joint: Float[Array, " m"]  # log-density of the coordinates, evidence and prior together
+    coordinates: Float[Array, "m slots"]
+    runs: Posterior  # with a leading axis m
+    failed: Int[Array, ""]  # nodes that have not converged, and weigh nothing
+    error: Float[Array, ""]  # of the log-evidence, estimated from half of the nodes
+    found: Bool[Array, ""]  # whether the mode was
+    ends: Bool[Array, ""]  # whether tails end
+
+
+def integrate(conditional: Conditional, fixed: Conditional, sites: dict[str, Integrated], dtype: Any) -> Posterior:
+    """Run a program over the nodes of its hyperparameters.
+
+    Args:
+        conditional: the model at given coordinates (slots,): its front and its specialisation.
+        fixed: the same without derivatives.
+        sites: the integrated sites, for their structure.
+        dtype: of the coordinates.
+    """
+    layout = Layout.of(sites)
+    dim = len(layout.continuous)
+    configurations = jnp.asarray(layout.configurations, dtype)
+
+    def log_joint(model: Conditional, v: Array, leaves: Any) -> tuple[Array, Posterior, Front]:
+        front, specialised = model(v)
+        post = infer(specialised, specialised.solver.init(leaves) if leaves is not None else None)
+        value = -post.free_energy + front.log_jacobian
+        return jnp.where(post.converged, value, -jnp.inf), post, front
+
+    def explored(configuration: Array) -> tuple[Landscape, Any]:
+        first = fixed(layout.fill(jnp.zeros(dim, dtype), configuration))[1].map
+        kept = first.initial() if first.projected else {}
+
+        def evaluate(points: Array, leaves: Any) -> tuple[Array, Any]:
+            def one(v: Array) -> tuple[Array, Any]:
+                value, post, _ = log_joint(fixed, layout.fill(v, configuration), leaves)
+                return value, post.state.leaves
+
+            return jax.vmap(one)(points)
+
+        return explore(evaluate, dim, kept, dtype)
+
+    if dim:
+        landscape, leaves = jax.lax.stop_gradient(jax.vmap(explored)(configurations))
+        nodes = jax.vmap(lambda one: place(one, dim))(landscape)
+    else:
+        count = len(layout.configurations)
+        landscape, leaves = None, None
+        nodes = Nodes(jnp.zeros((count, 1, 0), dtype), jnp.zeros((count, 1), dtype))
+
+    def at(node: Array, configuration: Array, leaves: Any) -> Any:
+        value, post, front = log_joint(conditional, layout.fill(node, configuration), leaves)
+        state = eqx.tree_at(lambda s: s.memory, post.state, ())
+        values = {name: site.value for name, site in front.integrated.items()}
+        return value, eqx.tree_at(lambda p: p.state, post, state), values
+
+    number = nodes.v.shape[1]
+    where = np.repeat(np.arange(len(layout.configurations)), number)
+    points = nodes.v.reshape(len(where), dim)
+    size = _size(conditional, layout, dtype)
+    batch = int(np.clip(_CHUNK // max(size, 1), 1, len(where)))
+
+    def row(x: tuple) -> Any:
+        v, k = x
+        return at(v, configurations[k], None if leaves is None else jax.tree.map(lambda a: a[k], leaves))
+
+    log, runs, values = jax.vmap(row)((points, jnp.asarray(where))) if batch == len(where) else (
+        jax.lax.map(row, (points, jnp.asarray(where)), batch_size=batch)
+    )
+    mass = log + nodes.log_volume.reshape(-1)
+    total = logsumexp(mass)
+    weights = jnp.exp(mass - total)
+    error = _error(mass.reshape(-1, number), total, dim)
+    table = NodeTable(
+        values, weights, log, jax.vmap(layout.fill)(points, configurations[where]), runs,
+        jnp.sum(~runs.converged), error, *_flags(landscape),
+    )  # fmt: skip
+    return _posterior(table, total, mass, sites, _inner(landscape, points, where), number)
+
+
+def _size(conditional: Conditional, layout: Layout, dtype: Any) -> int:
+    """About how many numbers one run holds."""
+    v = jax.ShapeDtypeStruct((SLOTS,), dtype)
+    planes = jax.eval_shape(lambda v: conditional(v)[1].map.initial(), v)
+    return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(planes)) + 1
+
+
+def _flags(landscape: Landscape | None) -> tuple[Array, Array]:
+    if landscape is None:
+        return jnp.asarray(True), jnp.asarray(True)
+    return jnp.all(landscape.found), jnp.all(landscape.ends)
+
+
+def _inner(landscape: Landscape | None, points: Array, where: np.ndarray) -> Array:
+    """Which nodes are near the mode."""
+    if landscape is None:
+        return jnp.ones(len(where), bool)
+    off = points - landscape.centre[where]
+    z = jax.vmap(jnp.linalg.solve)(landscape.axes[where], off)
+    return jnp.all(jnp.abs(z) <= _INNER, -1)
+
+
+def _error(mass: Array, total: Array, dim: int) -> Array:
+    """How far the log-evidence by half of the nodes is off; the grids of all classes together."""
+    if not dim:
+        return jnp.zeros_like(total)
+    return jnp.abs(logsumexp(jax.vmap(lambda m: coarse(m, dim))(mass)) - total)
+
+
+def _posterior(
+    nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, number: int
+) -> Posterior:
+    """The mixture of the runs at all nodes."""
+    runs, weights = nodes.runs, nodes.weights
+    dim = sum(site.size for site in sites.values())
+    grid = (len(weights) // number, *(sides(dim),) * dim) if dim and sides(dim) else (len(weights),)
+    marginals: dict[str, Any] = {}
+    for name, site in sites.items():
+        values = nodes.values[name]
+        if site.classes:
+            marginals[name] = Categorical.from_probs(weights @ jax.nn.one_hot(values, site.classes, dtype=weights.dtype))
+        else:
+            ends = site.ends
+            marginals[name] = Numeric(weights, values, free(site.support, values, ends), mass, ends, site.support, grid)
+    marginals |= {name: mixed(weights, q) for name, q in runs.marginals.items()}
+    top = jnp.argmax(mass)
+    best = jax.tree.map(lambda x: x[top], runs)
+    fine = nodes.found & nodes.ends & (nodes.error < _ERROR) & jnp.isfinite(total) & jnp.all(runs.converged | ~inner)
+    status = jnp.where(fine, CONVERGED, jnp.where(jnp.isfinite(total), INTEGRAL, INVALID))
+    status = jnp.where(jnp.all(runs.status == INVALID), INVALID, status)
+    seen = runs.converged & (weights > 1e-6)
+    post = Posterior(
+        marginals, -total, status == CONVERGED, jnp.max(jnp.where(seen, runs.sweeps, 0)),
+        jnp.max(jnp.where(seen, runs.residual, 0.0)), status, best.state, {}, jnp.max(jnp.where(seen, runs.jitter, 0)),
+        runs.members, runs.approximate, runs.topology, nodes,
+    )  # fmt: skip
+    return flagged(post.converged, post)
