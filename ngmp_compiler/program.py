@@ -308,7 +308,7 @@ class Program:
         static, dynamic = self._split(args, kwargs)
         name = getattr(self.model, "__name__", "model")
         why = reason(bind(self.model, self._signature, args, kwargs))
-        return jax.eval_shape(lambda x: Description(self._build(static, x), name, why), dynamic)
+        return jax.eval_shape(lambda x: Description(self._passes(static, x), name, why), dynamic)
 
     def specialise(self, *args: Any, **kwargs: Any) -> Specialised:
         """The plan, map and solver for these inputs, as one value: a pytree of arrays with static structure.

@@ -31,14 +31,36 @@ class Integrated(NamedTuple):
     classes: int  # 0: continuous
     support: str
     ends: tuple[Array, Array]  # of the interval that the value is in, where the support is one
+    why: str = ""
+
+
+AUTO = "auto"
+ASKED = "integrate= names it"
 
 
 class Coordinates:
-    """The standard coordinates that a model is declared at, and the sites that have taken some of them."""
+    """The standard coordinates that a model is declared at, and the sites that have taken some of them.
 
-    def __init__(self, names: tuple[str, ...], v: Float[Array, " slots"]):
-        self.names, self.v, self.used = names, v, 0
+    Args:
+        names: the sites that are to be integrated, and why.
+        v: their coordinates, more than are needed.
+        automatic: whether to integrate sites that have no family as well, and to note what else might be.
+    """
+
+    def __init__(self, names: dict[str, str], v: Float[Array, " slots"], automatic: bool = False):
+        self.names, self.v, self.automatic, self.used = names, v, automatic, 0
         self.found: dict[str, Integrated] = {}
+        self.candidates: dict[str, str] = {}  # scalars that no Gaussian part holds, in case nothing else works
+
+    def wants(self, name: str, distribution: Any, batch: tuple[int, ...], observed: bool) -> bool:
+        """Whether a site is to be integrated."""
+        if self.automatic and not observed and not batch and distribution.support not in (None, "classes", "simplex"):
+            label = distribution.label
+            if distribution.family is None:
+                self.names.setdefault(name, f"{label} has no family that messages could be in")
+            elif distribution.family.core == "product":
+                self.candidates[name] = f"there is no kernel where this {label} stands"
+        return name in self.names
 
     def draw(self, name: str, distribution: Any, arguments: dict[str, Any], batch: tuple[int, ...]) -> Array:
         """The value of an integrated site, of the shape of its parameters."""
@@ -50,7 +72,7 @@ class Coordinates:
         else:
             site = self._numbers(distribution, arguments, batch)
         self.used += max(site.size, 1)
-        self.found[name] = site
+        self.found[name] = site._replace(why=self.names[name])
         return site.value
 
     def _class(self, arguments: dict[str, Array]) -> Integrated:

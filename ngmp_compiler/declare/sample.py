@@ -74,11 +74,12 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
     checked_arguments(name, distribution)
     coordinates = outermost().coordinates
-    if coordinates is not None and name in coordinates.names:
-        if obs is not None:
-            refuse(name, "obs", "integrate= names an observed site", "only what is not known can be integrated")
+    if coordinates is not None:
         batch = common_batch_shape(name, distribution, distribution.arguments) or ()
-        obs = integrate(coordinates, name, distribution, batch, frame is not outermost())
+        if coordinates.wants(name, distribution, batch, obs is not None):
+            if obs is not None:
+                refuse(name, "obs", "integrate= names an observed site", "only what is not known can be integrated")
+            obs = integrate(coordinates, name, distribution, batch, frame is not outermost())
     every = gates(distribution, obs is None)  # one for each choice of a selector
     distribution, arguments = every[0], checked_arguments(name, every[0])
     if obs is None:
