@@ -60,6 +60,8 @@ def compile(
         A `Program`.
     """
     check_options(model, method, rules or {}, families or {}, max_sweeps, tol, max_specialisations)
+    if integrate and carry is not None:
+        raise ValueError("integrate= and carry= do not go together: a filter carries the marginals of one run")
     clusters = [_together(c) for entry in factorise or [] for c in _together(entry)]
     blocks = None if schedule is None else [_together(b) for b in schedule]
     options = Options(

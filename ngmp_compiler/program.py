@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from .declare.integrated import SLOTS
+from .declare.integrated import AUTO, SLOTS
 from .emit.initial import Given
 from .errors import ConvergenceWarning, DataError, warn
 from .files.export import export
@@ -103,7 +103,10 @@ class Program:
 
     def _integrate(self, static: Static, dynamic: list[Any]) -> Posterior:
         still = jax.lax.stop_gradient(dynamic)
-        sites = self._passes(static, dynamic)[0].integrated
+        front, specialised = self._passes(static, dynamic)
+        sites = front.integrated
+        if not sites:  # nothing that "auto" would choose
+            return infer(specialised)
         return integrate(
             lambda v: self._passes(static, dynamic, v=v),
             lambda v: self._passes(static, still, v=v),
@@ -189,12 +192,15 @@ class Program:
                 by name or pattern, `{"m": Gaussian.from_mean_variance(...), "neuron*/x": ...}`, of the shape of the
                 variable or one for all of it.
         """
+        if init is not None:
+            self._needs_state("init=")
         static, dynamic = self._split(args, kwargs)
         post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
         return self._checked(static, dynamic, self._climb(static, dynamic, post))
 
     def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
         """The state a run starts from; with `init`, at marginals by name, as in a call."""
+        self._needs_state("program.init")
         static, dynamic = self._split(args, kwargs)
         return self._jitted(self._init_impl, static, dynamic)(dynamic, init)
 
@@ -225,6 +231,7 @@ class Program:
             if given.nodes is not None:
                 return self._jitted(self._mixed_impl, static, dynamic, site)(dynamic, given.nodes)
             return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
+        self._needs_state("program.predict from marginals")
         if not isinstance(given, dict):
             works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"
             raise TypeError(f"predict was given a {type(given).__name__}; {works}")
@@ -263,7 +270,14 @@ class Program:
         """What `carry=` named: the variable whose marginal becomes the next prior of each name."""
         return dict(self._options.carry)
 
+    def _needs_state(self, what: str) -> None:
+        """Refuse what is about one run, where a call is an integral over many."""
+        if self._options.integrate and self._options.integrate != (AUTO,):
+            works = "compile without integrate=, with the hyperparameters as inputs"
+            raise TypeError(f"{what} is about one run, and integrate= makes a call many of them; {works}")
+
     def _needs_carry(self) -> None:
+        self._needs_state("a filter")
         if not self._options.carry:
             raise ValueError("this program carries nothing: say what with ngmp.compile(..., carry=('v', 'w'))")
 

@@ -8,7 +8,8 @@ a fixed point. The rounds are, in order:
   Hessian was the identity before; a step that leads downhill is taken back, to the best point of all, at half the size;
 - *lines*: outward along the axes of the Hessian, to where the density has dropped by `DROP`;
 - *box*: a coarse grid over what the rounds before found; its moments are the new centre and axes, and the box around
-  all of its nodes that are not below `DROP` the new ends. A grid may take several rounds; there are `_BOXES` grids.
+  all of its nodes that are not below `DROP` the new ends. Of more than three coordinates, points of a split Student t,
+  weighed by importance. A grid takes several rounds, and there are several grids.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import ndtri
+from scipy.special import gammaln, ndtri, stdtrit
 from scipy.stats import qmc
 
 DROP = 10.0  # nats below the mode that tails are followed to
 _H = 0.5
 _ROUNDS = 40
 _DISTANCES = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0])
-_COARSE = {1: 16, 2: 9, 3: 6, 4: 4}  # nodes along every axis of a coarse grid
+_COARSE = {1: 16, 2: 9, 3: 6}  # nodes along every axis of a coarse grid
+_PARTS = 6  # rounds for the points that take its place
 _BOXES = 2
+_DF = 8.0
 _SPREAD, _NEWTON, _LINES, _BOX, _DONE = range(5)
 
 
@@ -123,37 +126,64 @@ def _lines(state: _State, f: Array, dim: int) -> _State:
     reach = far[jnp.maximum(at - 1, 0)] + part * (far[at] - far[jnp.maximum(at - 1, 0)])
     ends = jnp.any(beyond, -1)
     reach = jnp.where(ends, reach, _DISTANCES[-1])
-    next = _BOX if dim in _COARSE else _DONE
-    return state._replace(phase=jnp.asarray(next), low=-reach[1], high=reach[0], ends=jnp.all(ends))
+    return state._replace(phase=jnp.asarray(_BOX), low=-reach[1], high=reach[0], ends=jnp.all(ends))
+
+
+def student_t(points: int, dim: int) -> np.ndarray:
+    """Points (points, dim) of independent Student t variables of low discrepancy."""
+    whole = qmc.Sobol(dim, scramble=True, seed=7).random_base2(int(np.ceil(np.log2(points))))
+    return stdtrit(_DF, whole[:points])
+
+
+def split_t(t: Any, low: Array, high: Array) -> tuple[Array, Array]:
+    """Points of a Student t that is split at the origin, with another scale to either side of every axis, such that a
+    Gaussian of these scales has dropped by `DROP` at `low` and `high`; and their log-densities."""
+    scale = jnp.where(t < 0, -low, high) / np.sqrt(2 * DROP)
+    constant = gammaln((_DF + 1) / 2) - gammaln(_DF / 2) - 0.5 * np.log(_DF * np.pi)
+    density = constant - (_DF + 1) / 2 * jnp.log1p(t**2 / _DF) - jnp.log(scale)
+    return t * scale, jnp.sum(density, -1)
 
 
 def _grid(dim: int, number: int) -> np.ndarray:
-    """A coarse grid on the unit cube, in parts of `number` nodes, (parts, number, dim); the last is filled up."""
-    side = _COARSE.get(dim, 1)
+    """A coarse grid on the unit cube, in parts of `number` nodes, (parts, number, dim), the last one filled up; of more
+    than three coordinates, points of a Student t."""
+    if dim not in _COARSE:
+        return student_t(_PARTS * number, dim).reshape(_PARTS, number, dim)
+    side = _COARSE[dim]
     nodes = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, side)] * dim, indexing="ij"), -1).reshape(-1, dim)
     parts = -(-len(nodes) // number)
     return np.concatenate([nodes, np.tile(nodes[:1], (parts * number - len(nodes), 1))]).reshape(parts, number, dim)
 
 
-def _box(state: _State, f: Array, grid: np.ndarray, dim: int) -> _State:
+def _placed(grid: Array, low: Array, high: Array, dim: int) -> tuple[Array, Array]:
+    """The nodes of a coarse grid, and what to subtract from the log-density at each to weigh it."""
+    if dim in _COARSE:
+        return low + (high - low) * grid, jnp.zeros(grid.shape[:-1], grid.dtype)
+    return split_t(grid, low, high)
+
+
+def _box(state: _State, f: Array, grid: Array, dim: int) -> _State:
     """Note a part of the coarse grid; after the last one, its moments and the box around what it has seen."""
     parts = len(grid)
     seen = state.seen.at[state.part % parts].set(f)
-    side = _COARSE.get(dim, 2)
-    values = seen.reshape(-1)[: side**dim]
-    mass = jnp.exp(values - jnp.max(values))
-    mass = mass / jnp.sum(mass)
-    width = state.high - state.low
-    z = state.low + width * jnp.asarray(grid.reshape(-1, dim)[: side**dim], f.dtype)
+    count = _COARSE[dim] ** dim if dim in _COARSE else grid.shape[0] * grid.shape[1]
+    values = seen.reshape(-1)[:count]
+    z, density = _placed(grid.reshape(-1, dim)[:count], state.low, state.high, dim)
+    mass = jax.nn.softmax(values - density)
     mean = mass @ z
     spread = (mass[:, None] * (z - mean)).T @ (z - mean)
     scale, basis = jnp.linalg.eigh(spread + 0.01 * jnp.eye(dim, dtype=f.dtype))
     axes = basis * jnp.sqrt(scale)
-    inside = jnp.linalg.solve(axes, (z - mean).T).T
-    cell = 0.6 * jnp.sum(jnp.abs(jnp.linalg.solve(axes, jnp.diag(width / (side - 1)))), 1)
-    there = (values > jnp.max(values) - DROP)[:, None]
-    low = jnp.min(jnp.where(there, inside, jnp.inf), 0) - cell
-    high = jnp.max(jnp.where(there, inside, -jnp.inf), 0) + cell
+    if dim in _COARSE:
+        inside = jnp.linalg.solve(axes, (z - mean).T).T
+        cell = jnp.diag((state.high - state.low) / (_COARSE[dim] - 1))
+        margin = 0.6 * jnp.sum(jnp.abs(jnp.linalg.solve(axes, cell)), 1)
+        there = (values > jnp.max(values) - DROP)[:, None]
+        low = jnp.min(jnp.where(there, inside, jnp.inf), 0) - margin
+        high = jnp.max(jnp.where(there, inside, -jnp.inf), 0) + margin
+    else:
+        high = jnp.full(dim, 1.1 * np.sqrt(2 * DROP), f.dtype)
+        low = -high
     over = (state.part + 1) % parts == 0
     last = state.part + 1 == _BOXES * parts
     usable = over & jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & jnp.isfinite(mean))
@@ -188,14 +218,14 @@ def explore(evaluate: Callable[[Array, Any], tuple[Array, Any]], dim: int, kept:
     lines = jnp.asarray(np.concatenate([out, np.zeros((number - len(out), dim))]), dtype)
     zeros, eye = jnp.zeros(dim, dtype), jnp.eye(dim, dtype=dtype)
     no, none = jnp.asarray(False), jnp.asarray(0)
-    grid = _grid(dim, number)
+    grid = jnp.asarray(_grid(dim, number), dtype)
     seen = jnp.full(grid.shape[:2], -jnp.inf, dtype)
     start = _State(
         none, none, zeros, eye, zeros, jnp.asarray(-jnp.inf, dtype), zeros, zeros, no, no, seen, none, kept
     )
 
     def body(state: _State) -> _State:
-        box = state.low + (state.high - state.low) * jnp.asarray(grid, dtype)[state.part % len(grid)]
+        box = _placed(grid[state.part % len(grid)], state.low, state.high, dim)[0]
         offsets = _pick(state.phase, spread, stencil, lines, box)
         points = state.centre + offsets @ state.axes.T
         f, keeps = evaluate(points, state.kept)

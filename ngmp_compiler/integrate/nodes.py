@@ -1,6 +1,6 @@
 r"""Nodes: where a density of a few coordinates is evaluated, and the weight of each.
 
-Up to four coordinates: a tensor grid in the axes of the mode's Hessian, between the ends of the tails along each. The
+Up to three coordinates: a tensor grid in the axes of the mode's Hessian, between the ends of the tails along each. The
 trapezoidal rule on a smooth density that vanishes at both ends is exact up to $e^{-2 \pi^2 / h^2}$ for a spacing of h
 standard deviations. More: points of low discrepancy, drawn from a Student t that is split at the mode, with another
 scale to either side of every axis, and weighed by importance.
@@ -10,16 +10,13 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, logsumexp
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
-from scipy.special import stdtrit
-from scipy.stats import qmc
 
-from .explore import DROP, Landscape
+from .explore import Landscape, split_t, student_t
 
-_SIDES = {1: 41, 2: 19, 3: 13, 4: 9}  # nodes along every axis
+_SIDES = {1: 41, 2: 19, 3: 13}  # nodes along every axis
 _POINTS = 4096
-_DF = 8.0
 
 
 class Nodes(NamedTuple):
@@ -39,22 +36,13 @@ def place(landscape: Landscape, dim: int) -> Nodes:
     side = sides(dim)
     volume = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(jnp.linalg.qr(landscape.axes)[1]))))
     if side is None:
-        z, log_density = _drawn(landscape, dim)
+        z, log_density = split_t(student_t(_POINTS, dim), landscape.low, landscape.high)
         return Nodes(landscape.centre + z @ landscape.axes.T, volume - log_density - np.log(_POINTS))
     steps = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, side)] * dim, indexing="ij"), -1).reshape(-1, dim)
     width = landscape.high - landscape.low
     z = landscape.low + width * jnp.asarray(steps, width.dtype)
     cell = jnp.sum(jnp.log(width / (side - 1)))
     return Nodes(landscape.centre + z @ landscape.axes.T, jnp.broadcast_to(volume + cell, (len(steps),)))
-
-
-def _drawn(landscape: Landscape, dim: int) -> tuple[Array, Array]:
-    """Points z of the split Student t and their log-density."""
-    t = stdtrit(_DF, qmc.Sobol(dim, scramble=True, seed=7).random(_POINTS))
-    scale = jnp.where(t < 0, -landscape.low, landscape.high) / np.sqrt(2 * DROP)  # a Gaussian drops by DROP there
-    constant = gammaln((_DF + 1) / 2) - gammaln(_DF / 2) - 0.5 * np.log(_DF * np.pi)
-    one = constant - (_DF + 1) / 2 * np.log1p(t**2 / _DF) - jnp.log(scale)
-    return t * scale, jnp.sum(one, -1)
 
 
 def coarse(log_mass: Float[Array, " m"], dim: int) -> Float[Array, ""]:

@@ -32,7 +32,7 @@ from .explore import Landscape, explore
 from .nodes import Nodes, coarse, place, sides
 
 _CHUNK = 2**20  # numbers of a batch of nodes
-_ERROR = 0.1  # of the log-evidence, by half of the nodes, that is still fine: by all, it is this to the fourth power
+_ERROR = 0.2  # of the log-evidence by half of the nodes that is still fine: by all of them it is about its square
 _INNER = 2.0  # standard deviations from the mode within which no node may fail
 
 Conditional = Callable[[Array], tuple[Front, Specialised]]

@@ -20,7 +20,7 @@ from ngmp_kernels.numerics.inverse_cdf import check_probabilities
 from .mixture import each
 
 _TABLE = 257
-_FINER = {1: 8, 2: 5, 3: 3, 4: 2}  # times as many cells along every axis
+_FINER = {1: 8, 2: 5, 3: 3}  # times as many cells along every axis
 _FLOOR = 40.0  # nats below the highest node, where nodes have failed
 
 

@@ -159,7 +159,7 @@ def topology(plan: Any) -> str:
 def not_converged(name: str, post: Posterior) -> str:
     """That a run has not converged, why, and what to try, in words."""
     residual, sweeps = float(np.max(np.asarray(post.residual))), int(np.max(np.asarray(post.sweeps)))
-    tries = (
+    tries = "tighter priors of the integrated sites, or fewer of them" if post.nodes is not None else (
         "ngmp.anderson() as solver=, init= near the answer, ngmp.restarts, standardised inputs or tighter priors; "
         "post.converged and post.reason tell it in code"
     )
