@@ -13,8 +13,8 @@ from .declare.inputs import Input, wrap
 from .declare.integrated import ASKED, AUTO, MOST, Coordinates, Integrated
 from .declare.sample import trace
 from .emit.map import Map
-from .graph.groups import FactorGroup
 from .errors import ModelError
+from .graph.groups import FactorGroup
 from .options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
 from .passes.condition import Carry, check_sources, replace_priors, unobserved
 from .passes.factorise import factorise

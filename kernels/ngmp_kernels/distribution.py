@@ -76,8 +76,8 @@ class Distribution:
     classes: int = 1
     """How many sites, one for every choice of a selector, declare one outcome."""
     support: str | None = None
-    """What one number drawn from it may be: "real", "positive", "unit", "interval" (between its arguments low and high),
-    "simplex" (a vector of proportions) or "classes" (an integer); None: it cannot be integrated numerically."""
+    """What is drawn from it: numbers that are "real", "positive", "unit" or of an "interval" (between its arguments low
+    and high), a "simplex" (proportions) or "classes" (an integer); None: it cannot be integrated numerically."""
     several: ClassVar[bool] = False
     """Whether the kernels for `take(table, z)` take tables of several indices too."""
 

@@ -25,14 +25,13 @@ from .arguments import (
 )
 from .expressions import variables_of
 from .frame import Frame as Frame
-from .frame import Node, refuse
+from .frame import Node, outermost, refuse
 from .frame import Site as Site
 from .frame import current_frame as current_frame
-from .frame import outermost
 from .frame import recording as recording
 from .gates import gates
-from .integrated import Coordinates, Integrated, integrate
 from .inputs import unwrap
+from .integrated import Coordinates, Integrated, integrate
 
 
 class Graph(NamedTuple):

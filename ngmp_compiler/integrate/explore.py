@@ -33,6 +33,9 @@ _DF = 8.0
 _SPREAD, _NEWTON, _LINES, _BOX, _DONE = range(5)
 
 
+Evaluate = Callable[[Array, Any], tuple[Array, Any]]
+
+
 class Landscape(NamedTuple):
     """What is known of a log-density: `v = centre + axes @ z`, with z about standard."""
 
@@ -200,8 +203,8 @@ def _pick(phase: Array, *choices: Array) -> Array:
     return jnp.select([phase == k for k in range(len(choices) - 1)], choices[:-1], choices[-1])
 
 
-def explore(evaluate: Callable[[Array, Any], tuple[Array, Any]], dim: int, kept: Any, dtype: Any) -> tuple[Landscape, Any]:
-    """Explore a log-density of `dim` coordinates.
+def explore(evaluate: Evaluate, dim: int, kept: Any, dtype: Any) -> tuple[Landscape, Any]:
+    """Explore a log-density of `dim` coordinates; what is known of it, and what was kept of the best point.
 
     Args:
         evaluate: values (p,) at points (p, dim), minus infinity or NaN where there is none, and what to keep of every

@@ -1,7 +1,7 @@
 r"""Integrate: the posterior of a model whose hyperparameters are summed over the nodes of an integral.
 
-$p(\theta \mid y) \propto p(\theta) Z(\theta)$, where the compiled program gives the evidence $Z(\theta)$ and the marginals
-at every node: $\log Z = \log \sum_m e^{l_m}$ with $l_m$ the log-density of the standard coordinates at node m and the
+$p(\theta \mid y) \propto p(\theta) Z(\theta)$, where the compiled program gives the evidence $Z(\theta)$ and the
+marginals at every node: $\log Z = \log \sum_m e^{l_m}$ with $l_m$ the log-density of the standard coordinates at node m and the
 logarithm of its volume, and every marginal is the mixture of those at the nodes. Nodes are placed without derivatives
 (`explore`); then all of them run in one batch, each from the state at the mode. Derivatives in the inputs of the model
 are those of the sum, with the nodes where they are.
@@ -184,7 +184,8 @@ def _posterior(
     for name, site in sites.items():
         values = nodes.values[name]
         if site.classes:
-            marginals[name] = Categorical.from_probs(weights @ jax.nn.one_hot(values, site.classes, dtype=weights.dtype))
+            picked = jax.nn.one_hot(values, site.classes, dtype=weights.dtype)
+            marginals[name] = Categorical.from_probs(weights @ picked)
         else:
             ends = site.ends
             marginals[name] = Numeric(weights, values, free(site.support, values, ends), mass, ends, site.support, grid)

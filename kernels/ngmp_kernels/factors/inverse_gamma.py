@@ -10,7 +10,16 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc, ndtr
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, log_gamma_moments, register
+from ..distribution import (
+    CONSTANT,
+    INVERSE_GAMMA,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    log_gamma_moments,
+    register,
+)
 from ..factor import AbstractConjugate, AbstractProjected, Cavities, Families, LogMessage, Rule, Values
 from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
