@@ -20,6 +20,7 @@ def compile(
     rules: dict[str, Any] | None = None,
     families: dict[str, Any] | None = None,
     factorise: list[str | tuple[Any, ...]] | None = None,
+    joint: list[tuple[str, ...]] | bool | None = None,
     schedule: list[str | tuple[str, ...]] | None = None,
     executors: dict[str, str] | None = None,
     carry: Any = None,
@@ -39,14 +40,16 @@ def compile(
         factorise: clusters that are independent of each other: `[("x", "tau")]` is q(x) q(tau), and a nested tuple
             keeps several names joint, `[(("z0", "z"), "tau")]`. A factor between clusters sends mean-field messages
             (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
+        joint: variables whose interfaces are projected together wherever they share a factor, `[("m", "ls")]`: one
+            edge, the joint Gaussian of up to six. By default the rule that `describe` prints; False for none.
         schedule: blocks of sites (`"y"`) or interfaces (`"y.tau"`) updated one after the other in a sweep, each at the
             newest marginals; by default all at once.
         executors: what solves the part of the core that a variable is in, where it is not to be what `describe` says:
             `{"z": "flooding"}`, `{"w": "dense"}`; which fit is said there, and all names in the error about another.
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
-        integrate: names of sites that are integrated numerically around the program: scalars (or small vectors) of any
-            prior, which stand as numbers in the model; see `integrate.run`.
+        integrate: names of sites that are integrated numerically around the program: numbers of any prior, which stand
+            as such in the model; or "auto", which chooses them as `describe` says.
         solver: any `optax` transformation, or an `ngmp.AbstractStep`; it sees `eta - eta*` as the gradient. By default
             `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then goes on with
             `ngmp.anderson()`, and if that fails with small steps; `post.reason` says so. Under `jit` only the first.
@@ -67,9 +70,20 @@ def compile(
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), as_step(solver), None if max_sweeps is None else int(max_sweeps), tol,
-        int(max_specialisations), _together(integrate),
+        int(max_specialisations), _clusters(joint), _together(integrate),
     )  # fmt: skip
     return Program(model, options)
+
+
+def _clusters(joint: Any) -> tuple[tuple[str, ...], ...] | bool | None:
+    """`joint=` as it is kept."""
+    if joint is None or isinstance(joint, bool):
+        return None if joint is True else joint
+    clusters = tuple(map(_together, joint)) if isinstance(joint, (list, tuple)) else ()
+    if not clusters or any(len(c) < 2 or not all(isinstance(n, str) for n in c) for c in clusters):
+        works = "give a list of tuples of two to six names of variables, [('m', 'ls')], or False"
+        raise ValueError(f"joint={joint!r}: {works}")
+    return clusters
 
 
 def _together(entry: Any) -> tuple[Any, ...]:

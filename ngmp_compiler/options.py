@@ -14,6 +14,7 @@ from .emit.rules import NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
 from .graph.groups import FactorGroup
 from .passes.factorise import separated
+from .passes.join import Asked
 from .solve.anderson import adaptive, anderson
 from .solve.step import AbstractStep, Optax
 
@@ -32,6 +33,7 @@ class Options(NamedTuple):
     max_sweeps: int | None
     tol: float | None
     max_specialisations: int
+    joint: Asked = None
     integrate: tuple[str, ...] = ()  # sites that are integrated numerically
     rung: int = 0  # of the ladder
 
@@ -57,7 +59,8 @@ def set_apart(options: Options, names: Iterable[str]) -> Callable[[str], Hashabl
     """What sets a name apart from its like: the rule it is given, or that the options speak of it (or `names` do)."""
     blocks = [name for block in options.schedule or [] for name in block]
     spoken = {*names, *options.families, *options.executors, *options.carry, *options.carry.values(), *blocks}
-    spoken |= {name for cluster in options.factorise for name in cluster}
+    clusters = [*options.factorise, *(options.joint if isinstance(options.joint, tuple) else ())]
+    spoken |= {name for cluster in clusters for name in cluster}
     spoken |= {name.rpartition(".")[0] for name in blocks}  # "y.tau" is an interface of y
     found: dict[str, Hashable] = {}
 

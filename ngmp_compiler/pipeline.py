@@ -18,6 +18,7 @@ from .graph.groups import FactorGroup
 from .options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
 from .passes.condition import Carry, check_sources, replace_priors, unobserved
 from .passes.factorise import factorise
+from .passes.join import join
 from .passes.lower import lower, shared_scales
 from .passes.roll import Rolled, roll
 from .precision import precision, widen_halves
@@ -134,8 +135,9 @@ def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Specialis
     rolled, groups, dtype = typed.rolled, typed.groups, typed.dtype
     groups = replace_priors(groups, carry, rolled.names, dtype)
     groups = groups if seen else unobserved(groups)
-    check_repeats(groups)
     rules = choose_rules(options, rolled.names, groups)
+    groups = join(groups, rules, options.joint, rolled.names)
+    check_repeats(groups)
     groups = factorise(groups, rules, options.factorise, rolled.names)
     check_rules(rules, groups)
     plan = schedule(rolled, groups, dtype, options.executors)

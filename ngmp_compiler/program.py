@@ -15,7 +15,7 @@ from jax.core import Tracer
 from .declare.integrated import AUTO, SLOTS
 from .emit.initial import Given
 from .errors import ConvergenceWarning, DataError, warn
-from .files.export import export
+from .files.export import export, traced_and_fixed
 from .inspect.describe import Description
 from .integrate.run import NodeTable, integrate
 from .options import Options
@@ -98,21 +98,8 @@ class Program:
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> Posterior:
         if self._options.integrate:
-            return self._integrate(static, dynamic)
+            return integrate(functools.partial(self._passes, static), dynamic, precision(dynamic))
         return infer(self._build(static, dynamic, carry), init)
-
-    def _integrate(self, static: Static, dynamic: list[Any]) -> Posterior:
-        still = jax.lax.stop_gradient(dynamic)
-        front, specialised = self._passes(static, dynamic)
-        sites = front.integrated
-        if not sites:  # nothing that "auto" would choose
-            return infer(specialised)
-        return integrate(
-            lambda v: self._passes(static, dynamic, v=v),
-            lambda v: self._passes(static, still, v=v),
-            sites,
-            precision(dynamic),
-        )
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
         compiled = self._build(static, dynamic)
@@ -128,11 +115,7 @@ class Program:
         return predict(self._build(static, dynamic).map, site, state.leaves)
 
     def _mixed_impl(self, static: Static, site: str, dynamic: list[Any], nodes: NodeTable) -> Prediction:
-        def one(node: tuple[Any, Any]) -> Prediction:
-            v, leaves = node
-            return predict(self._build(static, dynamic, v=v).map, site, leaves)
-
-        each = jax.vmap(one)((nodes.coordinates, nodes.runs.state.leaves))
+        each = nodes.each(lambda v, leaves: predict(self._build(static, dynamic, v=v).map, site, leaves))
         return mixed_prediction(nodes.weights, each)
 
     def _start_impl(self, static: Static, dynamic: list[Any]) -> Carry:
@@ -233,8 +216,7 @@ class Program:
             return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
         self._needs_state("program.predict from marginals")
         if not isinstance(given, dict):
-            works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"
-            raise TypeError(f"predict was given a {type(given).__name__}; {works}")
+            raise TypeError(f"predict was given a {type(given).__name__}; give a posterior, or marginals by name")
         prediction, status = self._jitted(self._forecast_impl, static, dynamic, site)(dynamic, given)
         if not isinstance(status, Tracer) and np.asarray(status) != CONVERGED:
             warn(f"prediction of '{site}': {REASONS[int(status)]}", ConvergenceWarning)
@@ -249,14 +231,8 @@ class Program:
     def update(self, carry: Carry, batch: dict[str, Any]) -> tuple[Carry, Posterior]:
         """One step of a filter: run on a batch with the marginals of `carry` as priors. Pure.
 
-        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches.
-
-        Args:
-            carry: marginals by name, from `start` or the update before.
-            batch: inputs of the model function by name.
-
-        Returns:
-            The next carry and the posterior of the batch.
+        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches. The carry is that
+        of `start` or of the update before, a batch the inputs by name; returned are the next carry and the posterior.
         """
         self._needs_carry()
         static, dynamic = self._split((), batch)
@@ -294,22 +270,12 @@ class Program:
     def export(self, path: str | Path, *args: Any, platforms: tuple[str, ...] | None = None, **kwargs: Any) -> None:
         """Write the program, compiled for these inputs, to a file that runs without the source of the model.
 
-        `ngmp.load_exported(path)` gives back a function of the inputs that are traced (arrays and floats), of exactly
-        these shapes; all others are fixed at what is given here.
-
-        Args:
-            path: the file.
-            args, kwargs: inputs of the model, arrays or `jax.ShapeDtypeStruct`.
-            platforms: such as `("cpu", "cuda")`; by default the one this process runs on.
+        `ngmp.load_exported(path)` gives back a function of the inputs that are traced, of exactly these shapes; all
+        others are fixed at what is given here: arrays or `jax.ShapeDtypeStruct`. `platforms` are such as
+        `("cpu", "cuda")`, by default the one this process runs on.
         """
         bound = bind(self.model, self._signature, args, kwargs)
-        traced, fixed = {}, {}
-        for name, value in bound.items():
-            rest, arrays = split({name: value})
-            if arrays and len(arrays) < len(rest.static):
-                works = "give what is traced and what is static as inputs of their own"
-                raise TypeError(f"input '{name}' holds arrays and other values; to export, {works}")
-            (traced if arrays else fixed)[name] = value
+        traced, fixed = traced_and_fixed(bound)
 
         def run(inputs: dict[str, Any]) -> Posterior:
             static, dynamic = split({name: {**fixed, **inputs}[name] for name in bound})

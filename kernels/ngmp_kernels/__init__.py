@@ -33,6 +33,7 @@ from .factors.binomial import Binomial as Binomial
 from .factors.categorical import Categorical as Categorical
 from .factors.closed_form import ClosedForm as ClosedForm
 from .factors.closed_form import residual_sine as residual_sine
+from .factors.density import Density as Density
 from .factors.deterministic import Deterministic as Deterministic
 from .factors.dirichlet import Dirichlet as Dirichlet
 from .factors.gamma import Gamma as Gamma
@@ -44,6 +45,7 @@ from .factors.generic import GenericDensity as GenericDensity
 from .factors.generic import GenericFactor as GenericFactor
 from .factors.given import Given as Given
 from .factors.inverse_gamma import InverseGamma as InverseGamma
+from .factors.joint import JointFactor as JointFactor
 from .factors.learned_table import AbstractLearnedTable as AbstractLearnedTable
 from .factors.mixture import Mixture as Mixture
 from .factors.mv_normal import MvNormal as MvNormal
@@ -51,7 +53,6 @@ from .factors.negative_binomial import NegativeBinomial as NegativeBinomial
 from .factors.normal import Normal as Normal
 from .factors.poisson import Poisson as Poisson
 from .factors.priors import Cauchy as Cauchy
-from .factors.priors import Density as Density
 from .factors.priors import Exponential as Exponential
 from .factors.priors import HalfCauchy as HalfCauchy
 from .factors.priors import HalfNormal as HalfNormal

@@ -128,6 +128,8 @@ class AbstractProjected(AbstractFactor):
 
     calm: ClassVar[float] = 0.0
     """Of a factor of one Gaussian interface: the variance up to which `edge_moments` need not be looked at."""
+    joins: ClassVar[str] = "shared"
+    """When Gaussian interfaces are one edge (`factors.joint`): "always", if variables are "shared", if "asked" to."""
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         """The exact belief-propagation log-message toward interface `j`,
@@ -179,6 +181,10 @@ class AbstractProjected(AbstractFactor):
     def edge_moments(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Moments:
         """`E[l]`, and its derivatives, of a factor of one Gaussian interface: by the integrals of `project`."""
         return hermite_moments(self.log_density, mean, variance)
+
+    def joint_expectation(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"]) -> Array | None:
+        """`E[log f]` under a joint Gaussian of all interfaces, in closed form; None if there is none."""
+        del mean, covariance
 
     def expected_log_message(
         self, j: int, marginal: AbstractFamily, cavities: Cavities, rule: Rule

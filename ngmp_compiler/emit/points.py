@@ -6,6 +6,7 @@ that the nodes of a quadrature stay apart. Its leaf acts on nothing, so its cavi
 the limit of the projection at a point, the message with the same two derivatives there.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -18,15 +19,17 @@ from ..graph.edges import Functional
 
 def may_vanish(functional: Functional) -> bool:
     """Whether a row of a functional can be a constant: not if a coefficient is one, or known not to be zero."""
-    return all(_may_be_zero(link.coefficient, link.op) for link in functional.links)
+    sure = [_nonzero(link.coefficient, link.op) for link in functional.links]
+    return not np.all(functools.reduce(np.logical_or, sure, np.asarray(False)))
 
 
-def _may_be_zero(c: Any, op: str) -> bool:
+def _nonzero(c: Any, op: str) -> Any:
+    """Where a coefficient, or a row of one, is known not to be zero."""
     if c is None:
-        return False
+        return np.asarray(True)
     if not isinstance(c, np.ndarray):
-        return True
-    return not np.all(c if op == "scale" else np.any(c, -1))
+        return np.asarray(False)
+    return c != 0 if op == "scale" else np.any(c, -1)
 
 
 def widen(

@@ -34,6 +34,7 @@ class FactorGroup(eqx.Module):
     shape: tuple[int, ...]
     observed: bool
     given: Group  # kept for prediction
+    joined: str = ""  # why some of its interfaces are one edge: see `passes.join`
     conjugate: bool = eqx.field(init=False, static=True)
     constant: bool = eqx.field(init=False, static=True)  # no variables at all
     projected: bool = eqx.field(init=False, static=True)  # it has leaves

@@ -61,6 +61,8 @@ class Description(Value):
         lines += _table([("site", "count", "kernel", "interface", "family", "rule", "touches")] + [
             row for group in plan.groups for row in self._group(group)
         ])  # fmt: skip
+        joined = [f"  {g.keys[0]}: one edge, since {g.joined}" for g in plan.groups if g.joined]
+        lines += ["", "joint edges", *joined] if joined else []
         lines += ["", "conjugate core"]
         for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
             instead = f"; {', '.join(executor.others)} would do too" if executor.others else ""

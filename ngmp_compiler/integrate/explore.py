@@ -134,8 +134,8 @@ def _lines(state: _State, f: Array, dim: int) -> _State:
 
 def student_t(points: int, dim: int) -> np.ndarray:
     """Points (points, dim) of independent Student t variables of low discrepancy."""
-    whole = qmc.Sobol(dim, scramble=True, seed=7).random_base2(int(np.ceil(np.log2(points))))
-    return stdtrit(_DF, whole[:points])
+    power = int(np.ceil(np.log2(points)))
+    return stdtrit(_DF, qmc.Sobol(dim, scramble=False).random_base2(power)[:points] + 0.5 / 2**power)
 
 
 def split_t(t: Any, low: Array, high: Array) -> tuple[Array, Array]:

@@ -1,10 +1,10 @@
 r"""Integrate: the posterior of a model whose hyperparameters are summed over the nodes of an integral.
 
 $p(\theta \mid y) \propto p(\theta) Z(\theta)$, where the compiled program gives the evidence $Z(\theta)$ and the
-marginals at every node: $\log Z = \log \sum_m e^{l_m}$ with $l_m$ the log-density of the standard coordinates at node m and the
-logarithm of its volume, and every marginal is the mixture of those at the nodes. Nodes are placed without derivatives
-(`explore`); then all of them run in one batch, each from the state at the mode. Derivatives in the inputs of the model
-are those of the sum, with the nodes where they are.
+marginals at every node: $\log Z = \log \sum_m e^{l_m}$ with $l_m$ the log-density of the standard coordinates at node
+m and the logarithm of its volume, and every marginal is the mixture of those at the nodes. Nodes are placed without
+derivatives (`explore`); then all of them run in one batch, each from the state at the mode. Derivatives in the inputs
+of the model are those of the sum, with the nodes where they are.
 """
 
 import itertools
@@ -73,88 +73,89 @@ class NodeTable(eqx.Module):
     found: Bool[Array, ""]  # whether the mode was
     ends: Bool[Array, ""]  # whether tails end
 
+    def each(self, function: Callable[[Array, Any], Any]) -> Any:
+        """A function of coordinates and leaves, of all nodes."""
+        return jax.vmap(function)(self.coordinates, self.runs.state.leaves)
 
-def integrate(conditional: Conditional, fixed: Conditional, sites: dict[str, Integrated], dtype: Any) -> Posterior:
+
+def integrate(passes: Callable[..., tuple[Front, Specialised]], inputs: list[Any], dtype: Any) -> Posterior:
     """Run a program over the nodes of its hyperparameters.
 
     Args:
-        conditional: the model at given coordinates (slots,): its front and its specialisation.
-        fixed: the same without derivatives.
-        sites: the integrated sites, for their structure.
+        passes: the model at given inputs and coordinates `v=` (slots,): its front and its specialisation.
+        inputs: of the model.
         dtype: of the coordinates.
     """
+    front, specialised = passes(inputs)
+    sites, still = front.integrated, jax.lax.stop_gradient(inputs)
+    if not sites:  # there was nothing to choose for "auto"
+        return infer(specialised)
+
+    def conditional(v: Array) -> tuple[Front, Specialised]:
+        return passes(inputs, v=v)
+
+    def fixed(v: Array) -> tuple[Front, Specialised]:
+        return passes(still, v=v)
+
     layout = Layout.of(sites)
-    dim = len(layout.continuous)
     configurations = jnp.asarray(layout.configurations, dtype)
-
-    def log_joint(model: Conditional, v: Array, leaves: Any) -> tuple[Array, Posterior, Front]:
-        front, specialised = model(v)
-        post = infer(specialised, specialised.solver.init(leaves) if leaves is not None else None)
-        value = -post.free_energy + front.log_jacobian
-        return jnp.where(post.converged, value, -jnp.inf), post, front
-
-    def explored(configuration: Array) -> tuple[Landscape, Any]:
-        first = fixed(layout.fill(jnp.zeros(dim, dtype), configuration))[1].map
-        kept = first.initial() if first.projected else {}
-
-        def evaluate(points: Array, leaves: Any) -> tuple[Array, Any]:
-            def one(v: Array) -> tuple[Array, Any]:
-                value, post, _ = log_joint(fixed, layout.fill(v, configuration), leaves)
-                return value, post.state.leaves
-
-            return jax.vmap(one)(points)
-
-        return explore(evaluate, dim, kept, dtype)
-
-    if dim:
-        landscape, leaves = jax.lax.stop_gradient(jax.vmap(explored)(configurations))
-        nodes = jax.vmap(lambda one: place(one, dim))(landscape)
+    if layout.continuous:
+        explored = jax.vmap(lambda c: _explored(fixed, layout, c))(configurations)
+        landscape, leaves = jax.lax.stop_gradient(explored)
+        nodes = jax.vmap(lambda one: place(one, len(layout.continuous)))(landscape)
     else:
-        count = len(layout.configurations)
         landscape, leaves = None, None
-        nodes = Nodes(jnp.zeros((count, 1, 0), dtype), jnp.zeros((count, 1), dtype))
-
-    def at(node: Array, configuration: Array, leaves: Any) -> Any:
-        value, post, front = log_joint(conditional, layout.fill(node, configuration), leaves)
-        state = eqx.tree_at(lambda s: s.memory, post.state, ())
-        values = {name: site.value for name, site in front.integrated.items()}
-        return value, eqx.tree_at(lambda p: p.state, post, state), values
-
-    number = nodes.v.shape[1]
-    where = np.repeat(np.arange(len(layout.configurations)), number)
-    points = nodes.v.reshape(len(where), dim)
-    size = _size(conditional, layout, dtype)
-    batch = int(np.clip(_CHUNK // max(size, 1), 1, len(where)))
-
-    def row(x: tuple) -> Any:
-        v, k = x
-        return at(v, configurations[k], None if leaves is None else jax.tree.map(lambda a: a[k], leaves))
-
-    log, runs, values = jax.vmap(row)((points, jnp.asarray(where))) if batch == len(where) else (
-        jax.lax.map(row, (points, jnp.asarray(where)), batch_size=batch)
-    )
+        nodes = Nodes(jnp.zeros((len(configurations), 1, 0), dtype), jnp.zeros((len(configurations), 1), dtype))
+    where = np.repeat(np.arange(len(configurations)), nodes.v.shape[1])
+    points = nodes.v.reshape(len(where), -1)
+    coordinates = jax.vmap(layout.fill)(points, configurations[where])
+    log, runs, values = _runs(conditional, coordinates, jnp.asarray(where), leaves)
     mass = log + nodes.log_volume.reshape(-1)
     total = logsumexp(mass)
-    weights = jnp.exp(mass - total)
-    error = _error(mass.reshape(-1, number), total, dim)
-    table = NodeTable(
-        values, weights, log, jax.vmap(layout.fill)(points, configurations[where]), runs,
-        jnp.sum(~runs.converged), error, *_flags(landscape),
-    )  # fmt: skip
-    return _posterior(table, total, mass, sites, _inner(landscape, points, where), number)
+    error = _error(mass.reshape(nodes.log_volume.shape), total, len(layout.continuous))
+    flags = (jnp.all(x) for x in ((True, True) if landscape is None else (landscape.found, landscape.ends)))
+    table = NodeTable(values, jnp.exp(mass - total), log, coordinates, runs, jnp.sum(~runs.converged), error, *flags)
+    return _posterior(table, total, mass, sites, _inner(landscape, points, where), len(configurations))
 
 
-def _size(conditional: Conditional, layout: Layout, dtype: Any) -> int:
-    """About how many numbers one run holds."""
-    v = jax.ShapeDtypeStruct((SLOTS,), dtype)
-    planes = jax.eval_shape(lambda v: conditional(v)[1].map.initial(), v)
-    return sum(int(np.prod(x.shape)) for x in jax.tree.leaves(planes)) + 1
+def _log_joint(model: Conditional, v: Array, leaves: Any) -> tuple[Array, Posterior, Front]:
+    """The log-density of coordinates, minus infinity where the run has not converged, and the run; from leaves."""
+    front, specialised = model(v)
+    post = infer(specialised, None if leaves is None else specialised.solver.init(leaves))
+    return jnp.where(post.converged, front.log_jacobian - post.free_energy, -jnp.inf), post, front
 
 
-def _flags(landscape: Landscape | None) -> tuple[Array, Array]:
-    if landscape is None:
-        return jnp.asarray(True), jnp.asarray(True)
-    return jnp.all(landscape.found), jnp.all(landscape.ends)
+def _explored(model: Conditional, layout: Layout, configuration: Array) -> tuple[Landscape, Any]:
+    """What the continuous coordinates look like for one combination of classes, and the leaves at the mode."""
+    dim, dtype = len(layout.continuous), configuration.dtype
+    first = model(layout.fill(jnp.zeros(dim, dtype), configuration))[1].map
+    kept = first.initial() if first.projected else {}
+
+    def evaluate(points: Array, leaves: Any) -> tuple[Array, Any]:
+        def one(v: Array) -> tuple[Array, Any]:
+            value, post, _ = _log_joint(model, layout.fill(v, configuration), leaves)
+            return value, post.state.leaves
+
+        return jax.vmap(one)(points)
+
+    return explore(evaluate, dim, kept, dtype)
+
+
+def _runs(model: Conditional, coordinates: Array, where: Array, leaves: Any) -> tuple[Array, Posterior, Any]:
+    """All nodes: log-densities, runs and values; each from the leaves at the mode of its classes."""
+
+    def row(x: tuple[Array, Array]) -> Any:
+        v, k = x
+        value, post, front = _log_joint(model, v, None if leaves is None else jax.tree.map(lambda a: a[k], leaves))
+        slim = eqx.tree_at(lambda p: p.state.memory, post, ())
+        return value, slim, {name: site.value for name, site in front.integrated.items()}
+
+    count = len(coordinates)
+    start = jax.eval_shape(lambda v: model(v)[1].map.initial(), coordinates[0])
+    size = 1 + sum(x.size for x in jax.tree.leaves(start))
+    if count * size <= _CHUNK:
+        return jax.vmap(row)((coordinates, where))
+    return jax.lax.map(row, (coordinates, where), batch_size=int(np.clip(_CHUNK // size, 1, count)))
 
 
 def _inner(landscape: Landscape | None, points: Array, where: np.ndarray) -> Array:
@@ -174,12 +175,13 @@ def _error(mass: Array, total: Array, dim: int) -> Array:
 
 
 def _posterior(
-    nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, number: int
+    nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, grids: int
 ) -> Posterior:
     """The mixture of the runs at all nodes."""
     runs, weights = nodes.runs, nodes.weights
     dim = sum(site.size for site in sites.values())
-    grid = (len(weights) // number, *(sides(dim),) * dim) if dim and sides(dim) else (len(weights),)
+    side = sides(dim)
+    grid = (len(weights),) if side is None else (grids, *(side,) * dim)
     marginals: dict[str, Any] = {}
     for name, site in sites.items():
         values = nodes.values[name]

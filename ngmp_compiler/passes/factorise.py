@@ -21,7 +21,7 @@ from ..graph.planes import Plane
 Names = dict[str, tuple[Plane, np.ndarray]]
 
 
-def _touched(plane: Plane, positions: np.ndarray, names: Names) -> frozenset[str]:
+def touched(plane: Plane, positions: np.ndarray, names: Names) -> frozenset[str]:
     """Names of the variables at some positions of a plane."""
     if not positions.size:
         return frozenset()
@@ -38,7 +38,7 @@ def _touched(plane: Plane, positions: np.ndarray, names: Names) -> frozenset[str
 def check_clusters(clusters: list[tuple[str, ...]], names: Names, groups: list[FactorGroup]) -> list[Problem]:
     """Unknown names, overlapping clusters, clusters of unlike families, clusters that no factor connects."""
     problems, seen = [], set()
-    touched = [_variables(g, names) for g in groups]
+    ties = [_variables(g, names) for g in groups]
     for cluster in clusters:
         for name in cluster:
             if name not in names:
@@ -55,7 +55,7 @@ def check_clusters(clusters: list[tuple[str, ...]], names: Names, groups: list[F
             problems.append(Problem(", ".join(cluster), None, f"factorise= joins unlike families ({kinds})", works))
         reached = {cluster[0]}
         for _ in cluster:
-            reached |= {n for t in touched if t & reached for n in t if n in cluster}
+            reached |= {n for t in ties if t & reached for n in t if n in cluster}
         if reached != set(cluster):
             lost = ", ".join(sorted(set(cluster) - reached))
             what = f"factorise= joins variables that no factor connects ({lost})"
@@ -67,7 +67,7 @@ def _variables(group: FactorGroup, names: Names) -> frozenset[str]:
     found: frozenset[str] = frozenset()
     for edge in group.edges:
         for end in edge.ends() if edge is not None else ():
-            found |= _touched(end.plane, end.index.positions, names)
+            found |= touched(end.plane, end.index.positions, names)
     return found
 
 
@@ -97,7 +97,7 @@ def factorise(groups: list[FactorGroup], rules: dict[str, Any], clusters: list[t
 def _inseparable(group: FactorGroup, clusters: list[tuple[str, ...]], names: Names) -> Problem | None:
     """Clusters that a factor cannot keep: across its interfaces, or of only some of the variables in one place."""
     places = [
-        [] if edge is None else [_touched(end.plane, end.index.positions, names) for end in edge.ends()]
+        [] if edge is None else [touched(end.plane, end.index.positions, names) for end in edge.ends()]
         for edge in group.edges
     ]
     for cluster in map(set, clusters):
@@ -123,7 +123,7 @@ def _parts(edge: AbstractEdge, clusters: list[tuple[str, ...]], names: Names) ->
     """The ends of an edge, by cluster."""
     parts: list[tuple[frozenset[str], list[Link]]] = []
     for link in edge.ends():
-        own = _touched(link.plane, link.index.positions, names)
+        own = touched(link.plane, link.index.positions, names)
         for i, (other, links) in enumerate(parts):
             if _together(own, other, clusters):
                 parts[i] = (own | other, [*links, link])
@@ -137,7 +137,7 @@ def _split_table(
     group: FactorGroup, edge: TableEdge, clusters: list[tuple[str, ...]], names: Names
 ) -> FactorGroup | Problem:
     """A table with all classes in one cluster stays; one with all classes apart gets an interface for each."""
-    sides = [_touched(side.plane, side.index.positions, names) for side in edge.sides]
+    sides = [touched(side.plane, side.index.positions, names) for side in edge.sides]
     if any(frozenset().union(*sides) <= set(cluster) for cluster in clusters):
         return group
     works = f"keep its classes joint, factorise=[({tuple(sorted(frozenset().union(*sides)))}, ...)], or use NGMP()"

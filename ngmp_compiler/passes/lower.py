@@ -92,7 +92,7 @@ def _rows(coefficient: Any, op: str) -> Any:
 _Part = tuple[Plane, np.ndarray, str, Any]  # plane, positions (n,), op, coefficient
 
 
-def _merge(terms: list[_Part], n: int, dtype: Any) -> list[_Part]:
+def merge(terms: list[_Part], n: int, dtype: Any) -> list[_Part]:
     """Add up the coefficients of a variable that a functional names twice, as in `x + x` or `w[0] + w[1]`.
 
     Where only some of the n functionals do, the second term keeps its place there with a coefficient of zero.
@@ -133,7 +133,7 @@ def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
     if isinstance(expression, Affine):
         terms = [(v.plane, np.broadcast_to(v.index, (n,)), op, None if c is None else _rows(_cast(c, dtype), op))
                  for v, op, c in expression.terms]  # fmt: skip
-        links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in _merge(terms, n, dtype))
+        links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in merge(terms, n, dtype))
         event = expression.event_shape
         offset = np.zeros((1, *event), dtype) if expression.offset is None else jnp.asarray(expression.offset, dtype)
         if offset.ndim == len(event):

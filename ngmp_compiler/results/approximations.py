@@ -27,5 +27,6 @@ def _projected(map: Map, group: FactorGroup) -> str:
     named = {f.__name__: None for f, edge in zip(factor.families, group.edges, strict=False) if edge is not None}
     touched = sum(edge is not None for edge in group.edges)
     several = f" through {touched} interfaces" if touched > 1 else ""
+    several += f", {factor.interfaces[0]} jointly" if group.joined else ""
     how = "mean-field messages" if rule.mean_field else "messages"
     return f"{group.name}: {how} of {factor.label} projected on {' and '.join(named)}{several} ({type(rule).__name__})"

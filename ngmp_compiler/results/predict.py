@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ngmp_kernels import SplitFactor
+from ngmp_kernels import JointFactor, SplitFactor
 from ngmp_kernels.families import AbstractFamily, Gaussian
 
 from ..emit.core import CoreResult, Leaves
@@ -115,6 +115,8 @@ def _marginal(
         return None
     if edge.family.core != "gaussian":  # of a table under mean field there is no joint marginal
         return edge.marginal(result.planes, result.tables.get(g))
+    if isinstance(group.factor, JointFactor) and j in group.factor.members:
+        return _member(map, group, group.factor.members.index(j), edge, result, g)
     pieces = _pieces(group, j)
     original: Any = group.edges[pieces[0]]
     if edge.width is None:
@@ -127,6 +129,13 @@ def _marginal(
     return _Vector(*edge.moments(result.planes))
 
 
+def _member(map: Map, group: FactorGroup, i: int, edge: Any, result: CoreResult, g: int) -> Gaussian:
+    """Entry i of a joint edge: predictions integrate over the product of the marginals, with or without one."""
+    (q,) = (result.functionals[f] for f, (k, j, _) in enumerate(map.plan.functionals) if (k, j) == (g, 0))
+    original: Any = group.edges[0]
+    return Gaussian.from_mean_variance(q.mean[:, i] + edge.offset - original.offset[:, i], q.variance[:, i])
+
+
 class _Vector(NamedTuple):
     """Moments of a vector functional; its covariance may be singular, so it has no natural parameters."""
 
@@ -135,7 +144,9 @@ class _Vector(NamedTuple):
 
 
 def _pieces(group: FactorGroup, j: int) -> list[int]:
-    """The interfaces that a mean-field rule made of interface j."""
+    """The interfaces that a mean-field rule made of interface j, or where it stands after a joint edge."""
+    if isinstance(group.factor, JointFactor):
+        return [1 + group.factor.rest.index(j)]
     if not isinstance(group.factor, SplitFactor):
         return [j]
     start = sum(group.factor.parts[:j])

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 from ngmp_kernels.families import AbstractFamily, MvGaussian
 
 _ROUNDING = 8.0  # rounding units of a location that count as no move
-_BLURRED = 0.03  # standard deviations that rounding may take the mean of a vector
+_BLURRED = 0.03  # standard deviations that rounding may take the mean of a vector, and part of a variance
 
 Places = dict[str, tuple[Array, Array]]
 
@@ -89,11 +89,13 @@ def broadens(step: AbstractFamily) -> Bool[Array, " n"]:
 
 
 def blurred(q: AbstractFamily) -> Bool[Array, ""]:
-    r"""Whether rounding alone takes the mean of a vector, $m = P^{-1} \xi$, away by a part of its standard deviations.
+    r"""Whether rounding alone takes the mean of a vector, $m = P^{-1} \xi$, away by a part of its standard deviations,
+    or a variance by that part of itself.
 
     With rounding units $\epsilon$ of the terms of $P m = \xi$, each on its own, the Mahalanobis norm of the error is
     about $\epsilon \, (\sum_j v_j \, (|P| |m|)_j^2)^{1/2}$; less than what rounding makes of the mean itself counts as
-    nothing. Only single precision is looked at.
+    nothing. Rounding units of the entries of P change the variance, $v_j = C_{jj}$ with $C = P^{-1}$, by about
+    $\epsilon \, (\sum_{ik} (C_{ji} P_{ik} C_{kj})^2)^{1/2}$. Only single precision is looked at.
     """
     if not isinstance(q, MvGaussian) or q.dtype != jnp.float32:
         return jnp.asarray(False)
@@ -101,4 +103,8 @@ def blurred(q: AbstractFamily) -> Bool[Array, ""]:
     terms = jnp.einsum("...ij,...j->...i", jnp.abs(q.precision), mean)
     error = unit * jnp.sqrt(jnp.sum(variance * terms**2, -1))
     written = _ROUNDING * unit * jnp.max(mean / jnp.sqrt(variance), -1)
-    return jnp.any(error > _BLURRED + written)
+    scale = jnp.sqrt(variance)
+    scale = scale[..., :, None] * scale[..., None, :]  # in units of standard deviations no square overflows
+    ties, precision = (q.covariance / scale) ** 2, (q.precision * scale) ** 2
+    spread = unit * jnp.sqrt(jnp.max(jnp.sum(ties * (precision @ ties), -2), -1))
+    return jnp.any((error > _BLURRED + written) | (spread > _BLURRED))

@@ -31,8 +31,8 @@ REASONS = {
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
-    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean; use "
-    "float64, or features that are centred, scaled and less alike",
+    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean or its "
+    "variances; use float64, or features that are centred, scaled and less alike",
     INTEGRAL: "the integral over hyperparameters is not to be trusted: look at post.nodes (found: the mode; ends: the "
     "density falls off on all sides, else the posterior may be improper; failed: nodes that have not converged; error: "
     "of the log-evidence by half of the nodes)",

@@ -25,10 +25,14 @@ def assert_marginals(post: Any, marginals: dict[str, dict[str, np.ndarray]], tol
 
 
 def assert_interpreted(
-    model: Callable, tol: float, points: int = 201, options: dict[str, Any] | None = None, **inputs: Any
-) -> tuple[Any, Interpretation]:
-    """The compiled model and the interpreted one agree in every marginal and in the free energy."""
-    expected = interpret(model, points, **inputs)
+    model: Callable, tol: float, points: int = 201, options: dict[str, Any] | None = None,
+    joint: frozenset[str] = frozenset(), **inputs: Any
+) -> tuple[Any, Interpretation]:  # fmt: skip
+    """The compiled model and the interpreted one agree in every marginal and in the free energy.
+
+    Gaussian interfaces of the `joint` sites are one edge.
+    """
+    expected = interpret(model, points, joint, **inputs)
     assert expected.residual <= 1e-10, f"the interpreter did not converge: {expected.residual:.2e}"
     post = ngmp.compile(model, **(options or {}))(**inputs)
     assert post.converged, post.reason

@@ -208,6 +208,20 @@ def _generic(log_density: Callable, arguments: list[Any]) -> Projected:
     return Projected(tuple(arguments[i] for i in variables), call)
 
 
+def stack(f: Projected) -> Projected:
+    """The same with its Gaussian interfaces as one, of vectors, which is the first."""
+    own = [i for i, x in enumerate(f.interfaces) if isinstance(x, Linear)]
+    rest = [i for i in range(len(f.interfaces)) if i not in own]
+    parts: list[Any] = [f.interfaces[i] for i in own]
+    rows, offset = (np.concatenate([getattr(p, name) for p in parts]) for name in ("rows", "offset"))
+
+    def log_density(z: np.ndarray, *others: np.ndarray) -> np.ndarray:
+        found = dict(zip(own, np.moveaxis(z, -1, 0), strict=True)) | dict(zip(rest, others, strict=True))
+        return f.log_density(*(found[i] for i in range(len(found))))
+
+    return Projected((Linear(rows, offset, False), *(f.interfaces[i] for i in rest)), log_density)
+
+
 _TEXTBOOK = {
     "Normal": _normal, "MvNormal": _mv_normal, "Gamma": _gamma, "Beta": _beta, "Dirichlet": _dirichlet,
     "Poisson": _poisson, "Binomial": _binomial, "Bernoulli": _bernoulli, "Categorical": _categorical,

@@ -1,7 +1,8 @@
 """Scalar exponential families on dense trapezoidal grids: integrals and projections by brute force.
 
 A member is its vector of natural parameters: Gaussian (xi, -Lambda/2), Gamma (a - 1, -b), Beta (a - 1, b - 1),
-Bernoulli (logit), Categorical (logits). The trapezoidal rule on an analytic integrand that vanishes at both ends
+Bernoulli (logit), Categorical (logits), MvGaussian (xi, then the rows of -Lambda/2). The trapezoidal rule on an
+analytic integrand that vanishes at both ends
 converges exponentially, so a few hundred points give every digit of float64.
 """
 
@@ -17,6 +18,8 @@ def proper(family: str, eta: np.ndarray) -> bool:
         return False
     if family == "Gaussian":
         return bool(eta[1] < 0)
+    if family == "MvGaussian":
+        return bool((np.linalg.eigvalsh(_vector(eta)[1]) > 0).all())
     if family == "Gamma":
         return bool(eta[0] > -1 and eta[1] < 0)
     return bool((eta > -1).all()) if family in ("Beta", "Dirichlet") else True
@@ -40,6 +43,9 @@ def mean_parameters(family: str, eta: np.ndarray) -> np.ndarray:
     if family == "Gaussian":
         mean, variance = -0.5 * eta[0] / eta[1], -0.5 / eta[1]
         return np.array([mean, variance + mean**2])
+    if family == "MvGaussian":
+        mean, precision = _vector(eta)
+        return np.append(mean, np.linalg.inv(precision) + np.outer(mean, mean))
     if family == "Gamma":
         return np.array([digamma(eta[0] + 1) - np.log(-eta[1]), -(eta[0] + 1) / eta[1]])
     if family in ("Beta", "Dirichlet"):
@@ -53,6 +59,11 @@ def grid(family: str, eta: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
         return np.array([0.0, 1.0]), np.array([expit(-eta[0]), expit(eta[0])])
     if family == "Categorical":
         return np.arange(len(eta)), np.exp(eta - logsumexp(eta))
+    if family == "MvGaussian":  # 29 points an axis, half a standard deviation apart
+        mean, precision = _vector(eta)
+        u = np.stack(np.meshgrid(*(np.linspace(-7.0, 7.0, 29),) * len(mean)), -1).reshape(-1, len(mean))
+        w = np.exp(-0.5 * (u**2).sum(1))
+        return mean + np.linalg.solve(np.linalg.cholesky(precision).T, u.T).T, w / w.sum()
     if family == "Gaussian":
         mean, std = -0.5 * eta[0] / eta[1], np.sqrt(-0.5 / eta[1])
         u = np.linspace(-np.sqrt(2 * TAIL), np.sqrt(2 * TAIL), n)
@@ -74,6 +85,13 @@ def grid(family: str, eta: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"no grid on {family}")
     w = np.exp(log_w - log_w.max())
     return z, w / w.sum()
+
+
+def _vector(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and precision of a vector of k entries, from k + k^2 natural parameters."""
+    k = int(np.sqrt(len(eta)))
+    precision = -2 * eta[k:].reshape(k, k)
+    return np.linalg.solve(precision, eta[:k]), precision
 
 
 def few_points(family: str, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -106,6 +124,13 @@ def project(family: str, z: np.ndarray, w: np.ndarray, log_message: np.ndarray) 
     if family == "Categorical":
         return log_message - log_message.mean()
     mean = w @ z
+    if family == "MvGaussian":  # T = (u, u_i u_j for i <= j), in deviations u from the mean
+        u, (i, j) = z - mean, np.triu_indices(len(mean))
+        found = _regress(w, np.concatenate([u.T, u.T[i] * u.T[j]]), log_message)
+        slope, eta2 = found[: len(mean)], np.zeros((len(mean), len(mean)))
+        eta2[i, j] = found[len(mean) :]
+        eta2 = 0.5 * (eta2 + eta2.T)
+        return np.append(slope - 2 * eta2 @ mean, eta2)
     if family == "Gaussian":  # T = (z, z^2) in the standardised coordinate, mapped back at the end
         std = np.sqrt(w @ (z - mean) ** 2)
         u = (z - mean) / std

@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from ngmp_compiler.declare.sample import trace
 
 from .elements import Cell, Coordinates, Interface, Linear, elements
-from .factors import Conjugate, Constant, Node, Noise, Pair, Projected, understand
+from .factors import Conjugate, Constant, Node, Noise, Pair, Projected, stack, understand
 from .grids import few_points, grid, log_partition, mean_parameters, project, proper
 
 Leaves = dict[tuple[int, int], np.ndarray]  # by factor and interface
@@ -53,11 +53,16 @@ class Interpretation(NamedTuple):
 class Interpreter:
     """A model with concrete inputs, expanded to single factors."""
 
-    def __init__(self, graph: Any, points: int = 201, mean_field: Callable[[str], bool] = lambda name: False):
+    def __init__(
+        self, graph: Any, points: int = 201, mean_field: Callable[[str], bool] = lambda name: False,
+        joint: frozenset[str] = frozenset(),
+    ):  # fmt: skip
         self.graph, self.points, self.mean_field = graph, points, mean_field
         self.coordinates = Coordinates(graph)
         found = elements(graph, self.coordinates)
         self.factors, self.names = [understand(e) for e in found], [e.name for e in found]
+        joined = [name in joint and isinstance(f, Projected) for f, name in zip(self.factors, self.names, strict=True)]
+        self.factors = [stack(f) if yes else f for f, yes in zip(self.factors, joined, strict=True)]
         self.projected = {a: f for a, f in enumerate(self.factors) if isinstance(f, (Projected, Node))}
         self.cells = [
             Cell(p, i) for p, n in graph.sizes.items() for i in range(n) if (p, i) not in self.coordinates.start
@@ -95,10 +100,11 @@ class Interpreter:
                     if isinstance(interface, Cell):
                         totals[interface] = totals[interface] + eta
                         continue
-                    row, c = interface.rows[0], interface.offset[0]
-                    precision += -2 * eta[1] * np.outer(row, row)
-                    linear += (eta[0] + 2 * eta[1] * c) * row
-                    constant += eta[0] * c + eta[1] * c**2
+                    rows, c, k = interface.rows, interface.offset, len(interface.offset)
+                    xi, eta2 = eta[:k], eta[k:].reshape(k, k)
+                    precision += -2 * rows.T @ eta2 @ rows
+                    linear += rows.T @ (xi + 2 * eta2 @ c)
+                    constant += xi @ c + c @ eta2 @ c
         mean, covariance, log_z = _gaussian(precision, linear)
         cells, discrete = _enumerate(totals, pairs)
         for cell, eta in totals.items():
@@ -114,9 +120,9 @@ class Interpreter:
         """Natural parameters of the marginal of an interface."""
         if isinstance(interface, Cell):
             return core.cells[interface]
-        row = interface.rows[0]
-        mean, variance = row @ core.mean + interface.offset[0], row @ core.covariance @ row
-        return np.array([mean / variance, -0.5 / variance])
+        rows = interface.rows
+        mean, inverse = rows @ core.mean + interface.offset, np.linalg.inv(rows @ core.covariance @ rows.T)
+        return np.append(inverse @ mean, -0.5 * inverse)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -212,8 +218,11 @@ class Interpreter:
         leaves = {}
         for a, f in self.projected.items():
             for j, interface in enumerate(f.interfaces):
-                tied = isinstance(interface, Linear) and j == 0 and np.count_nonzero(interface.rows) > 1
-                leaves[a, j] = np.array([0.0, -0.5]) if tied else np.zeros(_length(interface))
+                tied = isinstance(interface, Linear) and j == 0 and np.count_nonzero(interface.rows[0]) > 1
+                leaves[a, j] = np.zeros(_length(interface))
+                if tied:
+                    k = len(interface.offset)
+                    leaves[a, j][k:] = -0.5 * np.eye(k).reshape(-1)
         return leaves
 
     def solve(self, damping: float = 0.6, tol: float = 1e-12, max_sweeps: int = 1000) -> tuple[Leaves, float, int]:
@@ -258,9 +267,11 @@ class Interpreter:
         }[kind]()
 
 
-def interpret(model: Callable, points: int = 201, **inputs: Any) -> Interpretation:
-    """Run a model on concrete inputs to its fixed point."""
-    interpreter = Interpreter(trace(model, inputs), points)
+def interpret(
+    model: Callable, points: int = 201, joint: frozenset[str] = frozenset(), **inputs: Any
+) -> Interpretation:
+    """Run a model on concrete inputs to its fixed point; Gaussian interfaces of the `joint` sites are one edge."""
+    interpreter = Interpreter(trace(model, inputs), points, joint=joint)
     leaves, residual, sweeps = interpreter.solve()
     core = interpreter.core(leaves)
     return Interpretation(interpreter.summary(core), interpreter.free_energy(leaves), residual, sweeps)
@@ -268,14 +279,18 @@ def interpret(model: Callable, points: int = 201, **inputs: Any) -> Interpretati
 
 def family(interface: Interface) -> str:
     """The family of an interface, by name."""
-    return interface.family if isinstance(interface, Cell) else "Gaussian"
+    if isinstance(interface, Cell):
+        return interface.family
+    return "Gaussian" if len(interface.offset) == 1 else "MvGaussian"
 
 
 def _length(interface: Interface) -> int:
     """The number of natural parameters."""
     if isinstance(interface, Cell) and interface.family in ("Categorical", "Dirichlet"):
         return interface.plane.event_shape[0]
-    return 1 if isinstance(interface, Cell) and interface.family == "Bernoulli" else 2
+    if isinstance(interface, Cell):
+        return 1 if interface.family == "Bernoulli" else 2
+    return len(interface.offset) * (1 + len(interface.offset))
 
 
 def _gaussian(precision: np.ndarray, linear: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:

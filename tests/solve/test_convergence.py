@@ -14,10 +14,10 @@ from scipy.optimize import brentq
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, MvNormal, Normal, Poisson, dot, exp
 from ngmp_compiler import options as _options
-from ngmp_compiler.solve.moves import broadens, within
+from ngmp_compiler.solve.moves import blurred, broadens, within
 from ngmp_compiler.solve.step import as_step
 from ngmp_kernels.families import Gamma as GammaFamily
-from ngmp_kernels.families import Gaussian
+from ngmp_kernels.families import Gaussian, MvGaussian
 
 
 def plate(y, variance=100.0):
@@ -153,11 +153,22 @@ def rates(x, y):
 def test_single_precision_that_loses_a_mean_is_not_called_converged():
     """One count of 2e7 and features that are alike: P = 2e7 x x' + 200 I. In double precision there is no doubt."""
     x, y = np.array([[0.8, 1.4, 1.4]]), np.array([2e7])
-    good, blurred = (ngmp.compile(rates)(x=x.astype(d), y=y.astype(d)) for d in (np.float64, np.float32))
+    good, lost = (ngmp.compile(rates)(x=x.astype(d), y=y.astype(d)) for d in (np.float64, np.float32))
     assert bool(good.converged)
-    assert not bool(blurred.converged) and "ill-conditioned" in blurred.reason
+    assert not bool(lost.converged) and "ill-conditioned" in lost.reason
     plain = ngmp.compile(rates)(x=x.astype(np.float32), y=np.array([20.0], np.float32))
     assert bool(plain.converged)
+
+
+def test_a_variance_that_rounding_takes_away_is_blurred():
+    """P = c x x' + I: for large c, the inverse of its rounded entries has other variances."""
+    x = np.random.default_rng(3).normal(size=3)
+    for c, lost in ((1e3, False), (1e6, True)):
+        p = c * np.outer(x, x) + np.eye(3)
+        exact, rounded = (np.diag(np.linalg.inv(a.astype(np.float64))) for a in (p, p.astype(np.float32)))
+        assert (np.abs(rounded / exact - 1).max() > 0.01) == lost
+        q = MvGaussian.from_information(jnp.zeros((1, 3), np.float32), jnp.asarray(p, np.float32)[None])
+        assert bool(blurred(q)) == lost
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged")

@@ -20,6 +20,7 @@ from ..factor import (
     nested_quadrature,
 )
 from ..families import FAMILIES, AbstractFamily, Gamma, Gaussian
+from ..families.mv_gaussian import MOST_DIMENSIONS
 from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from ..quadrature.projection import Quadrature
 from ..quadrature.start import peak
@@ -63,7 +64,7 @@ class ConstantFactor(AbstractConjugate):
 
 
 class GenericFactor(AbstractProjected):
-    """Any log-density of one to three scalar variables, by nested quadrature.
+    """Any log-density of scalar variables: of up to three by nested quadrature, of up to six Gaussian ones jointly.
 
     Attributes:
         log_density_fn: `(z_1, ..., z_d, *constants) -> scalar` for *one* factor; it is vectorised here.
@@ -79,11 +80,18 @@ class GenericFactor(AbstractProjected):
     order: tuple[int, ...] | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        if not 1 <= len(self.families) <= 3:
-            raise ValueError(f"a generic factor joins one to three variables; got {len(self.families)}")
+        others = sum(f is not Gaussian for f in self.families)
+        if not 1 <= len(self.families) <= MOST_DIMENSIONS or len(self.families) > 3 and others > 1:
+            works = "one to three variables, or up to six of which all but one are Gaussian"
+            raise ValueError(f"a generic factor joins {works}; got {len(self.families)}, {others} of them not Gaussian")
         vectors = [f.__name__ for f in self.families if f.integrated != "always"]
         if vectors:
             raise ValueError(f"a generic factor joins scalar variables; {', '.join(vectors)} ones are not")
+
+    @property
+    def joins(self) -> str:  # type: ignore[override]
+        """Nested one in the other, more than three integrals are too many."""
+        return "always" if len(self.families) > 3 else "shared"
 
     @property
     def interfaces(self) -> tuple[str, ...]:

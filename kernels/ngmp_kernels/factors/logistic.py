@@ -33,8 +33,8 @@ _W /= _W.sum()
 _DENSITY, _LOG_2 = float(1 / np.sqrt(2 * np.pi)), float(np.log(2.0))  # numpy scalars would make all of it double
 
 
-def logistic_moments(mean: Array, std: Array) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """`E[sigma(u)]`, `E[sigma(-u)]`, `E[softplus(u)]` and the expectations of the first three derivatives of sigma.
+def logistic_moments(mean: Array, std: Array) -> tuple[Array, ...]:
+    """`E[sigma]` and `E[softplus]`, each at u and at -u, and the expectations of the first three derivatives of sigma.
 
     For u ~ N(mean, std^2), std at least one.
     """
@@ -43,9 +43,10 @@ def logistic_moments(mean: Array, std: Array) -> tuple[Array, Array, Array, Arra
     a = gap / std
     density = jnp.exp(-0.5 * a * a) * _DENSITY
     below, above = ndtr(a), ndtr(-a)
-    sums = (below, above, std * density + gap * below, density, -a * density, (a * a - 1.0) * density)
-    hit, miss, plus, slope, bend, third = (jnp.sum(w * x, axis=0) for x in sums)
-    return hit, miss, plus, slope / std, bend / std**2, third / std**3
+    plus, minus = std * density + gap * below, std * density - gap * above
+    sums = (below, above, plus, minus, density, -a * density, (a * a - 1.0) * density)
+    hit, miss, plus, minus, slope, bend, third = (jnp.sum(w * x, axis=0) for x in sums)
+    return hit, miss, plus, minus, slope / std, bend / std**2, third / std**3
 
 
 class AbstractLogistic(AbstractProjected):
@@ -61,8 +62,8 @@ class AbstractLogistic(AbstractProjected):
     def _broad(self, mean: Array, std: Array) -> Moments:
         """Where q is broad: `E[l]` but for its constant, and the expectations of its derivatives."""
         y, w, shift = self.line()
-        hit, miss, plus, slope, bend, third = logistic_moments(mean - shift, jnp.maximum(std, _NARROWEST))
-        value = y * (mean - shift) - (y + w) * plus  # softplus(-u) = softplus(u) - u
+        hit, miss, plus, minus, slope, bend, third = logistic_moments(mean - shift, jnp.maximum(std, _NARROWEST))
+        value = -y * minus - w * plus
         return Moments(value, y * miss - w * hit, -(y + w) * slope, -(y + w) * bend, -(y + w) * third)
 
     def _constant(self, like: Array) -> Array:

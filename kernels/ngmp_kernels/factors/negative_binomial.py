@@ -8,13 +8,13 @@ from jax.scipy.special import logit
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, EXP_GAUSSIAN, Distribution, Lowered, Signature, as_float, register
-from ..factor import Cavities, Families, Values
+from ..factor import AbstractProjected, Cavities, Families, Values
 from ..families import Beta, Gaussian
 from ..numerics.gamma_functions import gammaln, log_gamma_ratio
 from ..numerics.logarithm import softplus
 from ..numerics.special import is_count, negative_binomial_cdf, safe_exp, safe_log
 from ..oracle import Case, oracle_case, some_gaussian, uniform
-from ..quadrature.predictive import threshold_cdf
+from ..quadrature.predictive import over_nodes, threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .generic import ConstantFactor
 from .logistic import AbstractLogistic
@@ -71,6 +71,49 @@ class NegativeBinomialLog(AbstractLogistic):
         return jnp.where(out < 0.0, 0.0, inside)
 
 
+class NegativeBinomialLogs(AbstractProjected):
+    """`f(z, d) = NegativeBinomial(counts; mean e^z, dispersion e^d)`: log-mean and log-dispersion."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("z", "d")
+    families: ClassVar[Families] = (Gaussian, Gaussian)
+    support: ClassVar[str | None] = "count"
+    counts: Float[Values, " #n"]
+
+    def given(self, d: Array) -> NegativeBinomialLog:
+        """The factor of a known dispersion e^d."""
+        return NegativeBinomialLog(self.counts, safe_exp(d))
+
+    def log_density(self, z: Array, d: Array) -> Array:
+        return self.given(d).log_density(z)
+
+    def initial(self) -> tuple[Gaussian, None]:
+        return *self.given(jnp.zeros(1)).initial(), None
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"counts must be non-negative integers": is_count(self.counts)}
+
+    def moments(self, z: Array, d: Array) -> tuple[Array, Array]:
+        z, d = jnp.broadcast_arrays(z, d)
+        return self.given(d).moments(z)
+
+    def cdf(self, out: Array, z: Array, d: Array) -> Array:
+        return self.given(d).cdf(out, z)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        z, d = marginals
+        each, log_weights = over_nodes(d, lambda d: self.given(d).predictive_cdf(out, (z,)))
+        return jnp.sum(jnp.exp(log_weights) * each, 0)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        z, d = marginals
+        each, log_weights = over_nodes(d, lambda d: self.given(d).predictive_log_density((z,)))
+        return jax.nn.logsumexp(log_weights + each, 0)
+
+
+def _lower_logs(out: Any, mean: Any, dispersion: Any) -> Lowered:
+    return Lowered(NegativeBinomialLogs(as_float(out)), (mean, dispersion))
+
+
 def _lower_log(out: Any, mean: Any, dispersion: Any) -> Lowered:
     return Lowered(NegativeBinomialLog(as_float(out), as_float(dispersion)), (mean,))
 
@@ -86,7 +129,8 @@ def _lower_constant(out: Any, mean: Any, dispersion: Any) -> Lowered:
 
 @register
 class NegativeBinomial(Distribution):
-    """`NegativeBinomial(mean=, dispersion=)`: the mean is `exp` of an affine expression, or constant.
+    """`NegativeBinomial(mean=, dispersion=)`: the mean is `exp` of an affine expression, or constant; so may the
+    dispersion be of such a mean.
 
     The variance is mean + mean^2/dispersion; a large dispersion gives the Poisson distribution.
     """
@@ -98,6 +142,9 @@ class NegativeBinomial(Distribution):
     signatures = (
         Signature({"out": CONSTANT, "mean": EXP_GAUSSIAN, "dispersion": CONSTANT}, _lower_log, NegativeBinomialLog),
         Signature({"out": CONSTANT, "mean": CONSTANT, "dispersion": CONSTANT}, _lower_constant, ConstantFactor),
+        Signature(
+            {"out": CONSTANT, "mean": EXP_GAUSSIAN, "dispersion": EXP_GAUSSIAN}, _lower_logs, NegativeBinomialLogs
+        ),
     )
 
     def __init__(self, *, mean: Any, dispersion: Any):
@@ -110,4 +157,11 @@ def _case(key: Any, dtype: Any) -> Case:
     return Case(NegativeBinomialLog(counts, uniform(key, dtype, 1.0, 5.0, (1,))), (q,), (q,))
 
 
+def _logs_case(key: Any, dtype: Any) -> Case:
+    keys = jax.random.split(key)
+    q = some_gaussian(keys[0], dtype), some_gaussian(keys[1], dtype, 0.3)
+    return Case(NegativeBinomialLogs(jnp.array([0.0, 1.0, 4.0, 20.0], dtype)), q, q)
+
+
 oracle_case(NegativeBinomialLog, _case)
+oracle_case(NegativeBinomialLogs, _logs_case)

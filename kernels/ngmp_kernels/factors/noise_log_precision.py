@@ -18,6 +18,9 @@ from .normal_noise import AbstractNoise, NoisePrecision, safe_log_lanes
 
 _POINTS = 32
 
+# What is given as exp of a Gaussian for the scale -> its log-precision.
+LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std": lambda s: -2.0 * s}
+
 
 class NoiseLogPrecision(AbstractNoise):
     """`f(r, s) = N(r; 0, e^{-s})`.
@@ -35,6 +38,7 @@ class NoiseLogPrecision(AbstractNoise):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r", "s")
     families: ClassVar[Families] = (Gaussian, Gaussian)
+    joins: ClassVar[str] = "asked"  # the paper has an edge for each
 
     def log_density(self, r: Array, s: Array) -> Array:
         return 0.5 * s - 0.5 * LOG_2PI - 0.5 * r * r * safe_exp(s)
@@ -106,6 +110,12 @@ class NoiseLogPrecision(AbstractNoise):
         del rule
         r, s = marginals
         return 0.5 * (s.mean - LOG_2PI - (r.mean**2 + r.variance) * safe_exp(s.mean + 0.5 * s.variance))
+
+    def joint_expectation(self, mean: Array, covariance: Array) -> Array:
+        """`E[r^2 e^s] = E[e^s] ((m_r + c)^2 + v_r)`, with c the covariance of r and s: e^s shifts r by it."""
+        (r, s), c = (mean[..., 0], mean[..., 1]), covariance[..., 0, 1]
+        square = (r + c) ** 2 + covariance[..., 0, 0]
+        return 0.5 * (s - LOG_2PI - square * safe_exp(s + 0.5 * covariance[..., 1, 1]))
 
     def in_family(self) -> tuple[bool, bool]:
         return True, False

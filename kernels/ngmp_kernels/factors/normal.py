@@ -34,9 +34,10 @@ from ..oracle import Case, oracle_case, some_gamma, some_gaussian, uniform
 from ..quadrature.predictive import log_precision_nodes
 from .exponential import settle
 from .inverse_gamma import NoiseVariance, NormalVariance
-from .noise_log_precision import NoiseLogPrecision
+from .noise_log_precision import LOG_PRECISION, NoiseLogPrecision
 from .normal_noise import NoisePrecision, mean_variance
 from .product import ProductNoise, lower_product
+from .product_log_precision import SIGNATURES as LOG_PRODUCTS
 from .switched_noise import SwitchedNoise
 
 
@@ -180,14 +181,13 @@ def _positive(x: Array) -> Array:
     return (x > 0.0) & jnp.isfinite(x)
 
 
-# What is given for the scale -> precision (constants) or log-precision (exp of a Gaussian).
+# What is given for the scale -> precision.
 # std * |std| keeps the sign, so that a negative std is reported and not squared away.
 _PRECISION = {
     "precision": lambda p: as_float(p),
     "variance": lambda v: reciprocal(as_float(v)),
     "std": lambda s: reciprocal(as_float(s) * abs(as_float(s))),
 }
-_LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std": lambda s: -2.0 * s}
 
 
 def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
@@ -197,7 +197,7 @@ def _lower_noise(out: Any, mean: Any, **scale: Any) -> Lowered:
 
 def _interface(scale: dict[str, Any], log: bool) -> Any:
     ((name, value),) = scale.items()
-    return _LOG_PRECISION[name](value) if log else value
+    return LOG_PRECISION[name](value) if log else value
 
 
 def _on_scale(factor: Any, name: str, kind: Any, log: bool = False) -> Signature:
@@ -239,6 +239,7 @@ def _lower_product(out: Any, mean: Any, left: Any, right: Any, **scale: Any) -> 
 _ANY = CONSTANT | GAUSSIAN
 _TABLE, _MEAN = CONSTANT | TAKE, _ANY | TAKE
 _SCALES = ("precision", "variance", "std")
+_PRODUCT = {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN}
 
 
 @register
@@ -265,12 +266,9 @@ class Normal(Distribution):
         *(Signature({"out": GAUSSIAN, "mean": _MEAN, k: _TABLE}, _lower_switched, SwitchedNoise) for k in _SCALES),
         *(Signature({"out": CONSTANT, "mean": GAUSSIAN, k: TAKE}, _lower_switched, SwitchedNoise) for k in _SCALES),
         # The compiler passes the mean `left * right + mean` in three parts.
-        *(
-            Signature(
-                {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN, k: kind}, _lower_product, ProductNoise
-            )
-            for k, kind in [*((k, CONSTANT) for k in _SCALES), ("precision", GAMMA)]
-        ),
+        *(Signature({**_PRODUCT, k: CONSTANT}, _lower_product, ProductNoise) for k in _SCALES),
+        Signature({**_PRODUCT, "precision": GAMMA}, _lower_product, ProductNoise),
+        *LOG_PRODUCTS,
     )
 
     @staticmethod

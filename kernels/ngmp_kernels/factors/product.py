@@ -44,6 +44,7 @@ class ProductNoise(AbstractProjected):
     """
 
     support: ClassVar[str | None] = "real"
+    joins: ClassVar[str] = "asked"
     out: Float[Values, " #n"] | None = None
     precision: Float[Values, " #n"] | None = None
 
@@ -136,6 +137,12 @@ class ProductNoise(AbstractProjected):
         log_precision, precision = self._precision(tau)
         return 0.5 * (log_precision - LOG_2PI - precision * expected_square(r, a, b))
 
+    def joint_expectation(self, mean: Array, covariance: Array) -> Array | None:
+        if self.precision is None:
+            return None
+        precision = jnp.asarray(self.precision)
+        return 0.5 * (jnp.log(precision) - LOG_2PI - precision * product_square(mean, covariance, self.out))
+
     def in_family(self) -> tuple[bool, ...]:
         return (True,) * len(self.interfaces)
 
@@ -163,6 +170,23 @@ def expected_square(r: Gaussian, a: Gaussian, b: Gaussian) -> Float[Array, " n"]
     """`E[(r - a b)^2]` under independent Gaussians."""
     cross = r.mean * a.mean * b.mean
     return r.mean**2 + r.variance - 2.0 * cross + (a.mean**2 + a.variance) * (b.mean**2 + b.variance)
+
+
+def product_square(
+    mean: Float[Array, "n k"], covariance: Float[Array, "n k k"], out: Float[Values, " #n"] | None
+) -> Float[Array, " n"]:
+    r"""`E[(r - a b)^2]` under a joint Gaussian of (r, a, b), or of (a, b) with r known, by the pairings of Isserlis.
+
+    With u, v, w the deviations of r, a, b: $r - a b = d + u - m_b v - m_a w - v w$, $d = m_r - m_a m_b$.
+    """
+    if out is not None:
+        mean = jnp.concatenate([jnp.broadcast_to(out, mean.shape[:-1])[..., None], mean], -1)
+        covariance = jnp.pad(covariance, [(0, 0)] * (covariance.ndim - 2) + [(1, 0), (1, 0)])
+    r, a, b = (mean[..., i] for i in range(3))
+    v, w, c = covariance[..., 1, 1], covariance[..., 2, 2], covariance[..., 1, 2]
+    row = jnp.stack([jnp.ones_like(a), -b, -a], -1)
+    linear = jnp.einsum("...i,...ij,...j->...", row, covariance, row)
+    return (r - a * b - c) ** 2 + linear + v * w + c**2
 
 
 def _log_normal(residual: Array, variance: Array) -> Array:

@@ -1,16 +1,18 @@
-"""Student's t distribution, scalar: heavy-tailed noise on a residual `r = out - mean`, with constant df and scale."""
+"""Student's t distribution, scalar: heavy-tailed noise on a residual `r = out - mean`, of a scale known or not."""
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, GAUSSIAN, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, EXP_GAUSSIAN, GAUSSIAN, Distribution, Lowered, Signature, as_float, register
 from ..factor import AbstractProjected, Cavities, Families, Values
 from ..families import Gamma, Gaussian
-from ..numerics.special import safe_log, student_t_log_density
+from ..numerics.special import safe_exp, safe_log, student_t_log_density
 from ..oracle import Case, oracle_case, some_gaussian, uniform
+from ..quadrature.predictive import over_nodes
 from .generic import ConstantFactor
 from .normal_noise import NoisePrecision
 
@@ -71,6 +73,49 @@ class StudentTNoise(AbstractProjected):
         return NoisePrecision().predictive_log_density((r, self._precision(r.batch_shape)))
 
 
+class StudentTLogScale(AbstractProjected):
+    """`f(r, s) = t_df(r; 0, e^s)`: the residual and its log-scale."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("r", "s")
+    families: ClassVar[Families] = (Gaussian, Gaussian)
+    support: ClassVar[str | None] = "real"
+    df: Float[Values, " #n"]
+
+    def log_density(self, r: Array, s: Array) -> Array:
+        return student_t_log_density(r, self.df, s)
+
+    def given(self, s: Array) -> StudentTNoise:
+        """The factor of a known scale e^s."""
+        return StudentTNoise(self.df, safe_exp(s))
+
+    def initial(self) -> tuple[Gaussian, None]:
+        return Gaussian.from_mean_variance(jnp.zeros(1), jnp.ones(1)), None
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        return {"the degrees of freedom df must be positive and finite": (self.df > 0.0) & jnp.isfinite(self.df)}
+
+    def moments(self, r: Array, s: Array) -> tuple[Array, Array]:
+        r, s = jnp.broadcast_arrays(r, s)
+        return self.given(s).moments(r)
+
+    def cdf(self, out: Array, r: Array, s: Array) -> Array:
+        return self.given(s).cdf(out, r)
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        r, s = marginals
+        each, log_weights = over_nodes(s, lambda s: self.given(s).predictive_cdf(out, (r,)))
+        return jnp.sum(jnp.exp(log_weights) * each, 0)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        r, s = marginals
+        each, log_weights = over_nodes(s, lambda s: self.given(s).predictive_log_density((r,)))
+        return jax.nn.logsumexp(log_weights + each, 0)
+
+
+def _lower_log_scale(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
+    return Lowered(StudentTLogScale(as_float(df)), (out - mean, scale))
+
+
 def _lower_noise(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
     return Lowered(StudentTNoise(as_float(df), as_float(scale)), (out - mean,))
 
@@ -88,7 +133,10 @@ _ANY = CONSTANT | GAUSSIAN
 
 @register
 class StudentT(Distribution):
-    """`StudentT(df, mean, scale=)`: the mean is affine in Gaussian variables; so may the outcome be."""
+    """`StudentT(df, mean, scale=)`: the mean is affine in Gaussian variables; so may the outcome be.
+
+    The scale is a constant, or `exp` of an affine expression.
+    """
 
     __slots__ = ()
     support = "real"
@@ -100,6 +148,9 @@ class StudentT(Distribution):
             {"out": CONSTANT, "df": CONSTANT, "mean": CONSTANT, "scale": CONSTANT}, _lower_constant, ConstantFactor
         ),
         Signature({"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": CONSTANT}, _lower_noise, StudentTNoise),
+        Signature(
+            {"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": EXP_GAUSSIAN}, _lower_log_scale, StudentTLogScale
+        ),
     )
 
     @staticmethod
@@ -115,4 +166,11 @@ def _case(key: Any, dtype: Any) -> Case:
     return Case(StudentTNoise(jnp.array([3.0, 4.0, 7.0, 30.0], dtype), uniform(key, dtype, 1.0, 2.0, (1,))), (q,), (q,))
 
 
+def _log_scale_case(key: Any, dtype: Any) -> Case:
+    keys = jax.random.split(key)
+    q = some_gaussian(keys[0], dtype), some_gaussian(keys[1], dtype, 0.3)
+    return Case(StudentTLogScale(jnp.array([3.0, 4.0, 7.0, 30.0], dtype)), q, q)
+
+
 oracle_case(StudentTNoise, _case)
+oracle_case(StudentTLogScale, _log_scale_case)

@@ -146,6 +146,8 @@ def settle_edge(
     zero = jnp.zeros(n, m0.dtype)
     start = _State(m0, zero, zero - jnp.inf, (zero, zero), zero, ~stiff, jnp.asarray(0))
     end = jax.lax.while_loop(more, body, start)
-    known = stiff & jnp.isfinite(end.gain)
+    # A row whose every step has lost, to rounding, say, has not moved; that it is solved does not follow.
+    moved = end.done | (end.mean != m0) | (end.x != 0.0)
+    known = stiff & jnp.isfinite(end.gain) & moved
     change = jnp.expm1(-end.x) / v0  # of the precision
     return Gaussian((end.mean - m0) * (1.0 / v0 + change) + m0 * change, -0.5 * change), known

@@ -42,6 +42,12 @@ def product_nodes(rule: AbstractQuadrature, marginals: tuple[Any, ...]) -> tuple
     return z, jnp.asarray(total), tuple(range(d))
 
 
+def over_nodes(q: Any, given: Callable[[Array], Any]) -> tuple[Any, Array]:
+    """`given(z)` at every node z (n,) of a marginal, (Q, n), and the log-weights."""
+    z, log_weights = nodes(Quadrature(), q)
+    return jax.vmap(given)(z), log_weights
+
+
 def tilted_log_density(q: Gaussian, log_density: LogMessage, hint: Any) -> Float[Array, " n"]:
     r"""$\log \int f(z)\, q(z)\, dz$ for a log-concave f, on nodes about the mode of the integrand.
 

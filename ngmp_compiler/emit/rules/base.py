@@ -63,6 +63,9 @@ class AbstractRule(eqx.Module):
     borrows: ClassVar[bool] = False
     """Whether the targets of factors of several interfaces are those of mean field where its own do not exist."""
 
+    joins: ClassVar[bool] = False
+    """Whether it has messages toward several interfaces at once: see `passes.join`."""
+
     @abc.abstractmethod
     def supports(self, factor: AbstractProjected, j: int) -> str | None:
         """Why there is no message toward interface j of a factor that is not conjugate; None if there is one."""

@@ -49,6 +49,7 @@ class NGMP(AbstractRule):
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
     borrows: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     @property
     def settles(self) -> bool:
@@ -114,6 +115,7 @@ class EP(AbstractRule):
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
     borrows: ClassVar[bool] = True
+    joins: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         if isinstance(self.projection, Delta):

@@ -22,13 +22,14 @@ from ngmp_kernels.factors.inverse_gamma import InverseGammaPrior, NoiseVariance,
 from ngmp_kernels.factors.latent_probs import LatentProbs
 from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
 from ngmp_kernels.factors.mv_normal import MvNormalNoise
-from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog, NegativeBinomialLogs
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
 from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
 from ngmp_kernels.factors.product import ProductNoise
-from ngmp_kernels.factors.student_t import StudentTNoise
+from ngmp_kernels.factors.product_log_precision import ProductLogPrecision
+from ngmp_kernels.factors.student_t import StudentTLogScale, StudentTNoise
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import MvNormalPrecision, NoiseWishart, WishartPrior
 from tests.inside import registered_factors
@@ -42,6 +43,10 @@ FACTORS = dict.fromkeys([*registered_factors(), GenericFactor, Given, Gated, Gat
 def _nb(f, z):
     mean, phi = np.exp(z), np.asarray(f.dispersion)
     return st.nbinom(phi, phi / (phi + mean))
+
+
+def _nb_logs(z, d):
+    return st.nbinom(np.exp(d), 1 / (1 + np.exp(z - d)))
 
 
 def _mv_normal(f, r):
@@ -142,6 +147,9 @@ DENSITY = {
     LatentProbs: lambda f, k, p: _log_entry(p, k),
     SwitchedNoise: _switched,
     Gated: lambda f, r, t, z: np.where(np.asarray(f.k)[np.arange(4), z], st.norm(0, t**-0.5).logpdf(r), 0.0),
+    ProductLogPrecision: lambda f, a, b, s: st.norm(a * b, np.exp(-0.5 * s)).logpdf(f.out),
+    StudentTLogScale: lambda f, r, s: st.t(f.df, scale=np.exp(s)).logpdf(r),
+    NegativeBinomialLogs: lambda f, z, d: _nb_logs(z, d).logpmf(f.counts),
     ProductNoise: lambda f, a, b: st.norm(a * b, np.asarray(f.precision) ** -0.5).logpdf(f.out),
     Given: lambda f, t: st.gamma(f.q.concentration, scale=1 / np.asarray(f.q.rate)).logpdf(t),
     GatedConstant: lambda f, z: np.where(np.asarray(f.k)[np.arange(4), z], st.norm(0, 1).logpdf(f.values[0]), 0.0),
@@ -206,6 +214,9 @@ MOMENTS = {
     LatentProbs: lambda f, k, p: (p, p * (1 - p)),
     SwitchedNoise: lambda f, r, z: (_log_row(f.shift, z) - r, _log_row(1 / np.broadcast_to(f.precision, (4, 3)), z)),
     Gated: lambda f, r, t, z: (-r, 1 / t),
+    ProductLogPrecision: lambda f, a, b, s: (a * b - np.asarray(f.out), np.exp(-s)),
+    StudentTLogScale: lambda f, r, s: (-r, np.exp(2 * s) * np.asarray(f.df) / (np.asarray(f.df) - 2)),
+    NegativeBinomialLogs: lambda f, z, d: (_nb_logs(z, d).mean(), _nb_logs(z, d).var()),
     ProductNoise: lambda f, a, b: (a * b - np.asarray(f.out), 1 / np.asarray(f.precision) + 0 * a * b),
     Given: None,  # of a latent variable
     GatedConstant: lambda f, z: (-np.asarray(f.values[0]) + 0 * z, 1.0 + 0 * z),
@@ -249,6 +260,9 @@ BAD = {
     LatentProbs: {},
     SwitchedNoise: {"shift": [np.nan], "precision": [0.0, -1.0, np.inf]},
     Gated: {},  # those of its base
+    ProductLogPrecision: {},
+    StudentTLogScale: {"df": [0.0, -1.0, np.nan]},
+    NegativeBinomialLogs: {"counts": [-1.0, 0.5, np.nan]},
     ProductNoise: {"precision": [0.0, -1.0, np.nan]},
     GatedConstant: {},
 }

@@ -18,9 +18,11 @@ from ngmp_kernels.factors.gated import Gated
 from ngmp_kernels.factors.generic import ConstantFactor, GenericFactor
 from ngmp_kernels.factors.inverse_gamma import NoiseVariance
 from ngmp_kernels.factors.latent_probs import LatentProbs
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLogs
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.product import ProductNoise
+from ngmp_kernels.factors.student_t import StudentTLogScale
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import NoiseWishart
 from tests.kernels.factors.grids import (
@@ -38,9 +40,14 @@ from tests.kernels.factors.references import BAD, DENSITY, FACTORS, MOMENTS
 
 PROJECTED = [c for c in FACTORS if issubclass(c, AbstractProjected)]
 CONJUGATE = [c for c in FACTORS if issubclass(c, AbstractConjugate)]
-PAIRS = (NoisePrecision, NoiseLogPrecision, NoiseVariance, GenericFactor, LatentProbs, SwitchedNoise, ProductNoise)
+PAIRS = (
+    NoisePrecision, NoiseLogPrecision, NoiseVariance, GenericFactor, LatentProbs, SwitchedNoise, ProductNoise,
+    StudentTLogScale, NegativeBinomialLogs,
+)  # fmt: skip
 MEAN_FIELD = (NoiseWishart, *LEARNED)  # no projection of exact messages: test_mean_field_projection
-EDGES = [(c, j) for c in PROJECTED if c not in MEAN_FIELD for j in range(3 if c is Gated else 2 if c in PAIRS else 1)]
+JOINT = [c for c in PROJECTED if c.joins == "always"]  # test_joint.py
+SEVERAL = [c for c in PROJECTED if c not in (*MEAN_FIELD, *JOINT)]
+EDGES = [(c, j) for c in SEVERAL for j in range(3 if c is Gated else 2 if c in PAIRS else 1)]
 SCALAR_EDGES = [(c, j) for c, j in EDGES if c is not LatentProbs and (c, j) not in ((Gated, 2), (SwitchedNoise, 1))]
 RULE = Quadrature()
 

@@ -12,7 +12,7 @@ from ngmp_kernels.factors.bernoulli import BernoulliLogit
 from ngmp_kernels.factors.binomial import BinomialLogit
 from ngmp_kernels.factors.generic import GenericFactor
 from ngmp_kernels.families import Gaussian
-from ngmp_kernels.quadrature.edge import hermite_moments
+from ngmp_kernels.quadrature.edge import hermite_moments, settle_edge
 from ngmp_kernels.quadrature.projection import Quadrature
 
 
@@ -69,6 +69,19 @@ def test_a_settled_edge_is_the_solution(name):
     best = minimize(lambda x: float(loss(x)), [m, np.log(v)], method="Nelder-Mead", options=options)
     np.testing.assert_allclose(best.x[0], m, atol=1e-3 * np.sqrt(v))
     assert loss(jnp.array([m, np.log(v)])) <= best.fun + 1e-9 * (1 + abs(best.fun))
+
+
+def test_an_edge_whose_every_step_loses_is_not_called_solved():
+    """As rounding makes it do: the value of l falls wherever one goes, though its derivatives say to go."""
+    factor = BinomialLogit(jnp.zeros(1), jnp.full(1, 1e4))
+    cavity = Gaussian.from_mean_variance(jnp.ones(1), jnp.full(1, 1e4))
+    q = cavity + Gaussian.from_mean_variance(*(x + jnp.zeros(1) for x in location(factor)))
+
+    def moments(mean, variance):
+        return factor.edge_moments(mean, variance)._replace(value=-1e6 * (mean != q.mean))
+
+    assert not settle_edge(moments, q, cavity)[1].any()
+    assert settle_edge(factor.edge_moments, q, cavity)[1].all()
 
 
 def location(factor):

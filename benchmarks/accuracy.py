@@ -1,0 +1,115 @@
+"""Accuracy of models with several unknowns at one factor, against long NUTS runs.
+
+`python benchmarks/accuracy.py [--only substring] [--reference]`. For every model: the largest |z|, the difference of
+means in posterior standard deviations, over its unknowns; the ratios of standard deviations, smallest and largest;
+sweeps; processor time of the first and of a warm call, and of NUTS (two chains, compilation included). PASS means
+|z| <= 0.1 and ratios in 0.9-1.1. Samples of NUTS are kept in results/accuracy_reference.json; `--reference` draws them
+anew, and needs NumPyro.
+"""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+
+import report  # noqa: E402
+from accuracy_models import Case, cases  # noqa: E402
+
+import ngmp_compiler as ngmp  # noqa: E402
+
+REFERENCE = report.RESULTS / "accuracy_reference.json"
+DRAWS, CHAINS = 4000, 2
+
+
+def nuts(case: Case) -> dict[str, Any]:
+    """Means and standard deviations of all unknowns, and the processor time."""
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    start = time.process_time()
+    kernel = NUTS(lambda **inputs: case.reference(numpyro, dist, **inputs), target_accept_prob=0.9)
+    how = {"num_chains": CHAINS, "chain_method": "sequential", "progress_bar": False}
+    mcmc = MCMC(kernel, num_warmup=1000, num_samples=DRAWS, **how)
+    mcmc.run(jax.random.key(0), **case.inputs)
+    samples = {k: np.asarray(v) for k, v in mcmc.get_samples().items()}
+    took = time.process_time() - start
+    moments = {k: [v.mean(0).tolist(), v.std(0).tolist()] for k, v in samples.items()}
+    return {"seconds": took, "moments": moments}
+
+
+def ours(case: Case, options: dict[str, Any]) -> dict[str, Any]:
+    """The same, and how it went."""
+    program = ngmp.compile(case.model, **options)
+    took = []
+    for _ in range(4):
+        start = time.process_time()
+        post = program(**case.inputs)
+        jax.block_until_ready(post.free_energy)
+        took.append(time.process_time() - start)
+    moments = {k: [np.asarray(q.mean), np.sqrt(np.asarray(q.variance))] for k, q in post.marginals.items()}
+    return {"moments": moments, "first": took[0], "warm": min(took[1:]), "sweeps": int(post.sweeps),
+            "converged": bool(post.converged), "evidence": -float(post.free_energy)}  # fmt: skip
+
+
+def compare(found: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """By unknown: the largest |z|, and the smallest and largest ratio."""
+    out = {}
+    for name, (mean, std) in found["moments"].items():
+        if name in expected["moments"]:
+            m, s = map(np.asarray, expected["moments"][name])
+            ratio = std.reshape(s.shape) / s
+            z = np.abs(mean.reshape(m.shape) - m) / s
+            out[name] = [float(z.max()), float(ratio.min()), float(ratio.max())]
+    return out
+
+
+def verdict(found: dict[str, Any], unknowns: dict[str, Any]) -> str:
+    if not found["converged"]:
+        return "not converged"
+    bad = [f"{k}: z {z:.2f}, ratio {low:.2f}-{high:.2f}" for k, (z, low, high) in unknowns.items()
+           if z > 0.1 or low < 0.9 or high > 1.1]  # fmt: skip
+    return "; ".join(bad) or "PASS"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="")
+    parser.add_argument("--reference", action="store_true")
+    asked = parser.parse_args()
+    kept = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
+    header = ["model", "edges", "unknown", "z", "ratio", "sweeps", "first s", "warm ms", "NUTS s", ""]
+    rows, results = [], {}
+    for case in cases():
+        if asked.only not in case.name:
+            continue
+        if asked.reference or case.name not in kept:
+            kept[case.name] = nuts(case)
+            report.save("accuracy_reference", kept)
+        for edges, options in (("joint", case.options), ("apart", {"joint": False})):
+            try:
+                found = ours(case, options)
+            except ngmp.ModelError:  # too many unknowns for separate edges
+                continue
+            unknowns = compare(found, kept[case.name])
+            said = verdict(found, unknowns)
+            del found["moments"]
+            told = {"unknowns": unknowns, "verdict": said, "nuts": kept[case.name]["seconds"]}
+            results[f"{case.name}, {edges}"] = found | told
+            worst = max(unknowns, key=lambda k: max(unknowns[k][0], *(abs(np.log(x)) for x in unknowns[k][1:])))
+            z, low, high = unknowns[worst]
+            rows.append([case.name, edges, worst, z, f"{low:.2f}-{high:.2f}", found["sweeps"], found["first"],
+                         1e3 * found["warm"], kept[case.name]["seconds"], said])  # fmt: skip
+            print(rows[-1], flush=True)
+    print(report.table("Accuracy against NUTS", header, rows))
+    if not asked.only:
+        report.save("accuracy", {"rows": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Join: Gaussian interfaces of a factor that are projected together, as one edge of vectors.
+
+`join(groups, rules, asked, names) -> groups`. The rule, printed by `describe`: the scalar Gaussian interfaces of a
+factor become one edge
+
+- if one variable stands behind two of them: their messages would not be independent;
+- if the factor says so (`joins` is "always"), as one of more than three unknowns does; or
+- if the variables of two of them are shared by `MANY` factors of the group and more, each: what these say of their
+  correlation adds up, and separate edges lose it. Factors that are read as the paper does (`joins` is "asked") are not.
+
+`joint=[("m", "ls")]` joins the interfaces of these variables wherever they share a factor, whatever the rule says;
+`joint=False` joins none.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from ngmp_kernels import AbstractProjected, JointFactor
+from ngmp_kernels.families import Gaussian
+from ngmp_kernels.families.mv_gaussian import MOST_DIMENSIONS
+
+from ..errors import ModelError, Problem, listed
+from ..graph.edges import Functional, Link
+from ..graph.groups import FactorGroup
+from ..graph.index import index_map
+from .factorise import Names, touched
+from .lower import merge
+
+MANY = 3  # factors for every variable, on average
+Asked = tuple[tuple[str, ...], ...] | bool | None
+
+
+class Joined(NamedTuple):
+    """The interfaces of a group to be joined, and why."""
+
+    members: tuple[int, ...]
+    why: str
+
+
+def join(groups: list[FactorGroup], rules: dict[str, Any], asked: Asked, names: Names) -> list[FactorGroup]:
+    """Groups with joint edges; see the module docstring. All errors of `joint=` are raised at once."""
+    clusters = asked if isinstance(asked, tuple) else ()
+    problems, found = _check_names(clusters, names), {}
+    for group in groups:
+        if not isinstance(group.factor, AbstractProjected) or group.factor.deterministic:
+            continue
+        rule, own = rules[group.name], group.factor
+        given = [_asked(group, cluster, names) for cluster in clusters]
+        given = [members for members in given if len(members) > 1]
+        if given:
+            members = tuple(sorted(set().union(*given)))
+            found[group.name] = Joined(members, "joint= asks for it")
+            problems += _check_group(group, members, rule)
+        elif asked is not False and rule.joins and (ruled := by_rule(group)) is not None:
+            found[group.name] = ruled
+        elif own.joins == "always":
+            what = f"its {len(group.edges)} unknowns are integrated over together, under NGMP() or EP()"
+            works = "factors of up to three work with any rule, and with joint=False"
+            problems.append(Problem(group.given.name, None, what, works))
+    problems += _check_clusters(clusters, names, [(g, found[g.name]) for g in groups if g.name in found])
+    if problems:
+        raise ModelError(problems)
+    return [_stack(g, found[g.name]) if g.name in found else g for g in groups]
+
+
+def candidates(group: FactorGroup) -> list[int]:
+    """The interfaces that could be joined: scalar functionals of Gaussian variables."""
+    return [j for j, e in enumerate(group.edges) if isinstance(e, Functional) and e.family is Gaussian]
+
+
+def by_rule(group: FactorGroup) -> Joined | None:
+    """The interfaces that are joined by default, and why; see the module docstring."""
+    able = candidates(group)
+    if not 2 <= len(able) <= MOST_DIMENSIONS:
+        return None
+    joins: str = group.factor.joins  # type: ignore[attr-defined]
+    if _twice(group, able):
+        return Joined(tuple(able), "one variable stands behind two interfaces")
+    if joins == "always":
+        return Joined(tuple(able), f"a factor of {len(group.edges)} unknowns is integrated over them together")
+    shared = [j for j in able if any(_per_variable(link) >= MANY for link in group.edges[j].ends())]  # type: ignore[union-attr]
+    if len(shared) < 2 or joins == "asked":
+        return None
+    own = " and ".join(group.factor.interfaces[j] for j in shared)
+    return Joined(tuple(able), f"many factors share the variables of {own}")
+
+
+def _per_variable(link: Link) -> float:
+    """How many factors see each variable, on average."""
+    at = link.index.positions
+    return len(at) / max(len(np.unique(at)), 1)
+
+
+def _twice(group: FactorGroup, able: list[int]) -> bool:
+    """Whether one variable stands behind two of the interfaces, in any factor."""
+    ends = [(j, end) for j in able for end in group.edges[j].ends()]  # type: ignore[union-attr]
+    return any(
+        i != j and a.plane == b.plane and bool(np.any(a.index.positions == b.index.positions))
+        for k, (i, a) in enumerate(ends)
+        for j, b in ends[:k]
+    )
+
+
+# -- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _variables(group: FactorGroup, j: int, names: Names) -> frozenset[str]:
+    edge = group.edges[j]
+    every = () if edge is None else edge.ends()
+    return frozenset().union(*(touched(end.plane, end.index.positions, names) for end in every))
+
+
+def _asked(group: FactorGroup, cluster: tuple[str, ...], names: Names) -> set[int]:
+    """The interfaces of a group that touch a variable of a cluster."""
+    return {j for j in range(len(group.edges)) if _variables(group, j, names) & set(cluster)}
+
+
+def _check_names(clusters: tuple[tuple[str, ...], ...], names: Names) -> list[Problem]:
+    problems = []
+    for cluster in clusters:
+        for name in cluster:
+            if name not in names:
+                problems.append(Problem(name, None, "joint= names no variable", f"there are {listed(names)}"))
+            elif names[name][0].family.core != "gaussian":
+                given = f"joint= names it, a {names[name][0].family.__name__} variable"
+                works = "joint edges are Gaussian: an unknown scale can join as exp(s) of a Gaussian s"
+                problems.append(Problem(name, None, given, works))
+    return problems
+
+
+def _check_group(group: FactorGroup, members: tuple[int, ...], rule: Any) -> list[Problem]:
+    """Why the interfaces of a group that are asked for cannot be joined."""
+    own, site = ", ".join(group.factor.interfaces[j] for j in members), group.given.name
+    vectors = [group.factor.interfaces[j] for j in members if j not in candidates(group)]
+    if vectors:
+        given = f"joint= joins {own}, but {', '.join(vectors)} is no Gaussian number"
+        works = "numbers can be joined, also those that are affine in vectors"
+    elif not rule.joins:
+        given = f"joint= joins {own}, but {type(rule).__name__} has no joint messages"
+        works = "NGMP() and EP() have"
+    elif len(members) > MOST_DIMENSIONS:
+        given, works = f"joint= joins {len(members)} interfaces, {own}", f"at most {MOST_DIMENSIONS} can be"
+    else:
+        return []
+    return [Problem(site, None, given, works)]
+
+
+def _check_clusters(
+    clusters: tuple[tuple[str, ...], ...], names: Names, found: list[tuple[FactorGroup, Joined]]
+) -> list[Problem]:
+    """Clusters, or members of them, that share no factor that is not conjugate."""
+    problems = []
+    for cluster in clusters:
+        reached: set[str] = set()
+        for group, joined in found:
+            own = [_variables(group, j, names) & set(cluster) for j in joined.members]
+            reached |= set().union(*own) if sum(map(bool, own)) > 1 else set()
+        lost = [name for name in cluster if name in names and name not in reached]
+        if lost and all(names[n][0].family.core == "gaussian" for n in cluster if n in names):
+            given = f"joint= joins {', '.join(cluster)}, but {', '.join(lost)} shares no projected factor with the rest"
+            works = "name variables behind different interfaces of one factor; conjugate factors are exact as they are"
+            problems.append(Problem(", ".join(cluster), None, given, works))
+    return problems
+
+
+# -- stacked functionals ----------------------------------------------------------------------------------------------
+
+
+def _stack(group: FactorGroup, joined: Joined) -> FactorGroup:
+    factor = JointFactor(base=group.factor, members=joined.members)  # type: ignore[call-arg]
+    own: list[Any] = [group.edges[j] for j in joined.members]
+    edges = (stacked(own), *(group.edges[j] for j in factor.rest))
+    return dataclasses.replace(group, factor=factor, edges=edges, constants=(None,) * len(edges), joined=joined.why)
+
+
+def stacked(functionals: list[Functional]) -> Functional:
+    """Scalar functionals, one below the other, as one of vectors: links that meet a variable twice are merged."""
+    k, n = len(functionals), functionals[0].n
+    offset = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(f.offset) for f in functionals)), -1)
+    dtype = offset.dtype
+    known = all(isinstance(f.offset, np.ndarray) for f in functionals)
+    offset = np.stack(np.broadcast_arrays(*(f.offset for f in functionals)), -1) if known else offset
+    terms, sizes = [], {}
+    for i, f in enumerate(functionals):
+        for link in f.links:
+            sizes[link.plane] = link.index.size
+            terms.append((link.plane, link.index.positions, "matmul", _row(link, i, k, dtype)))
+    links = (Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in merge(terms, n, dtype))
+    return Functional(links=tuple(links), offset=offset, n=n, width=k)
+
+
+def _row(link: Link, i: int, k: int, dtype: Any) -> Any:
+    """The coefficient of a scalar functional as row i of a matrix, (n|1, k, D)."""
+    c = np.ones(1, dtype) if link.coefficient is None else link.coefficient
+    c = c[:, None] if link.op == "scale" else c  # (n|1, D)
+    place = np.zeros((k, 1), dtype)
+    place[i] = 1
+    return c[:, None, :] * place

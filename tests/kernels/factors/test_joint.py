@@ -1,0 +1,130 @@
+"""Joint edges of factors against brute force: expected gradients and Hessians on dense products of Hermite nodes."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ngmp_kernels import JointFactor, Quadrature
+from ngmp_kernels.factors.generic import GenericFactor
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLogs
+from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
+from ngmp_kernels.factors.product import ProductNoise
+from ngmp_kernels.factors.product_log_precision import ProductLogPrecision
+from ngmp_kernels.factors.student_t import StudentTLogScale
+from ngmp_kernels.families import Gamma, Gaussian, MvGaussian
+
+N = 3
+OUT = np.array([0.4, -1.0, 2.0])
+RULE = Quadrature()
+
+
+def softmax(a, b, c):
+    return a - jnp.logaddexp(jnp.logaddexp(a, b), c)
+
+
+FACTORS = {
+    "normal, log-precision": NoiseLogPrecision(),
+    "product of data": ProductNoise(out=OUT, precision=np.array([0.7, 1.0, 2.0])),
+    "product": ProductNoise(precision=np.array([0.7, 1.0, 2.0])),
+    "product, log-precision of data": ProductLogPrecision(out=OUT),
+    "product, log-precision": ProductLogPrecision(),
+    "Student's t": StudentTLogScale(np.array([3.0, 5.0, 9.0])),
+    "negative binomial": NegativeBinomialLogs(np.array([0.0, 3.0, 12.0])),
+    "softmax": GenericFactor(softmax, (), (Gaussian,) * 3),
+}
+CLOSED = {name for name in FACTORS if "product" in name or name == "normal, log-precision"}
+
+
+def marginal(rng, k, scale=0.15):
+    """Correlated Gaussians of k dimensions."""
+    roots = scale * (np.eye(k) + 0.5 * rng.standard_normal((N, k, k)))
+    return MvGaussian.from_mean_covariance(0.5 * rng.standard_normal((N, k)), roots @ roots.transpose(0, 2, 1))
+
+
+def brute(factor, members, q):
+    """`E[l]` and the message of Bonnet and Price, by derivatives of the log-density at many nodes."""
+    k, m = len(members), np.asarray(q.mean, float)
+    u, w = np.polynomial.hermite_e.hermegauss({2: 24, 3: 12, 4: 8}[k])
+    every = np.asarray(list(itertools.product(range(len(u)), repeat=k)))
+    w = (w / w.sum())[every].prod(1)
+    root = np.linalg.cholesky(np.linalg.inv(np.asarray(q.precision, float)))
+    z = m + np.einsum("nij,qj->qni", root, u[every])
+
+    def log_density(z):
+        return factor.log_density(*(z[None, :, members.index(i)] for i in range(k)))[0]
+
+    def total(z):
+        return jnp.sum(log_density(z))
+
+    def second(z):  # rows are independent: Hessians of each by k directions
+        ways = (jnp.zeros_like(z).at[:, i].set(1.0) for i in range(k))
+        return jnp.stack([jax.jvp(jax.grad(total), (z,), (way,))[1] for way in ways], -1)
+
+    each = jax.jit(jax.vmap(lambda z: (log_density(z), jax.grad(total)(z), second(z))))(z)
+    value, slope, bend = (np.tensordot(w, x, 1) for x in each)
+    return value, slope - np.einsum("nij,nj->ni", bend, m), 0.5 * bend
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_projection(name, rng, x64):
+    """Messages and expected log-densities, in closed form or by quadrature; in any order of the interfaces."""
+    factor = FACTORS[name]
+    members = tuple(reversed(range(len(factor.interfaces))))
+    joint = JointFactor(factor, members)
+    q = marginal(rng, len(members))
+    value, eta1, eta2 = brute(factor, members, q)
+    tol = 1e-6 if x64 else 2e-3
+    found, mean = jax.jit(lambda q: (joint.project(0, q, (q,), RULE), joint.expected_log_message(0, q, (q,), RULE)))(q)
+    np.testing.assert_allclose(found.eta1, eta1, rtol=tol, atol=tol)
+    np.testing.assert_allclose(found.eta2, eta2, rtol=tol, atol=tol)
+    np.testing.assert_allclose(mean, value, rtol=tol, atol=tol)
+    known = factor.joint_expectation(q.mean, q.covariance)
+    assert (known is not None) == (name in CLOSED)
+
+
+def test_separable(rng):
+    """With independent entries and a log-density that is a sum over them, the message is that of the entries alone."""
+
+    def log_density(a, b):
+        return 3.0 * a - jnp.exp(a) - 2.0 * jnp.logaddexp(0.0, b)
+
+    joint = JointFactor(GenericFactor(log_density, (), (Gaussian, Gaussian)), (0, 1))
+    m, v = rng.standard_normal((2, N)), 0.2 + 0.1 * rng.random((2, N))
+    q = MvGaussian.from_mean_covariance(m.T, v.T[..., None] * np.eye(2))
+    found = joint.project(0, q, (q,), RULE)
+    for i, f in enumerate((lambda a: 3.0 * a - jnp.exp(a), lambda b: -2.0 * jnp.logaddexp(0.0, b))):
+        alone = GenericFactor(f, (), (Gaussian,))
+        own = Gaussian.from_mean_variance(m[i], v[i])
+        expected = alone.project(0, own, (own,), RULE)
+        np.testing.assert_allclose(found.eta1[:, i], expected.eta1, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.eta2[:, i, i], expected.eta2, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.eta2[:, 0, 1], 0.0, atol=1e-5)
+
+
+def test_beside_a_precision(rng, x64):
+    """A Gamma precision that is not joined: each message integrates over the other's cavity."""
+    joint = JointFactor(ProductNoise(out=OUT), (0, 1))
+    assert joint.interfaces == ("(a, b)", "tau")
+    q, tau = marginal(rng, 2), Gamma.from_concentration_rate(jnp.full(N, 5.0), jnp.array([4.0, 5.0, 6.0]))
+    z = np.asarray(q.sample(jax.random.key(0), (4,)))
+    a, b = np.asarray(tau.concentration, float), np.asarray(tau.rate, float)
+    residual = OUT - z[..., 0] * z[..., 1]
+
+    expected = stats.t(2 * a, scale=np.sqrt(b / a)).logpdf(residual)
+    tol = 1e-8 if x64 else 1e-4
+    np.testing.assert_allclose(joint.log_message(0, (q, tau))(jnp.asarray(z)), expected, rtol=tol, atol=tol)
+    # Toward tau, by draws of nothing: a dense grid of the two.
+    u = np.linspace(-8.0, 8.0, 161)
+    grid = np.stack(np.meshgrid(u, u), -1).reshape(-1, 2)
+    w = np.exp(-0.5 * (grid**2).sum(1))
+    root = np.linalg.cholesky(np.linalg.inv(np.asarray(q.precision, float)))
+    at = np.asarray(q.mean, float) + np.einsum("nij,qj->qni", root, grid)
+    r = OUT - at[..., 0] * at[..., 1]
+    t = np.array([[0.3], [1.0], [2.5]]) * np.ones(N)
+    density = np.sqrt(t[:, None] / (2 * np.pi)) * np.exp(-0.5 * t[:, None] * r**2)
+    expected = np.log(np.einsum("q,tqn->tn", w / w.sum(), density))
+    np.testing.assert_allclose(joint.log_message(1, (q, tau))(jnp.asarray(t)), expected, rtol=tol, atol=tol)
