@@ -1,6 +1,6 @@
 """`ngmp.compile`: a model function and its options, checked, as a program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optax
@@ -24,6 +24,7 @@ def compile(
     schedule: list[str | tuple[str, ...]] | None = None,
     executors: dict[str, str] | None = None,
     carry: Any = None,
+    integrate: str | Sequence[str] = (),
     solver: optax.GradientTransformation | AbstractStep | None = None,
     max_sweeps: int | None = None,
     tol: float | None = None,
@@ -47,6 +48,8 @@ def compile(
             `{"z": "flooding"}`, `{"w": "dense"}`; which fit is said there, and all names in the error about another.
         carry: for filtering with `program.update`: names whose marginals become the next priors, `("v", "w")`; or a
             dictionary, `{"z0": "z"}`, where the last of the chain z becomes the prior of its start z0.
+        integrate: names of sites that are integrated numerically around the program: numbers of any prior, which stand
+            as such in the model; or "auto", which chooses them as `describe` says.
         solver: any `optax` transformation, or an `ngmp.AbstractStep`; it sees `eta - eta*` as the gradient. By default
             `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then goes on with
             `ngmp.anderson()`, and if that fails with small steps; `post.reason` says so. Under `jit` only the first.
@@ -60,12 +63,14 @@ def compile(
         A `Program`.
     """
     check_options(model, method, rules or {}, families or {}, max_sweeps, tol, max_specialisations)
+    if integrate and carry is not None:
+        raise ValueError("integrate= and carry= do not go together: a filter carries the marginals of one run")
     clusters = [_together(c) for entry in factorise or [] for c in _together(entry)]
     blocks = None if schedule is None else [_together(b) for b in schedule]
     options = Options(
         method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), as_step(solver), None if max_sweeps is None else int(max_sweeps), tol,
-        int(max_specialisations), _clusters(joint),
+        int(max_specialisations), _clusters(joint), _together(integrate),
     )  # fmt: skip
     return Program(model, options)
 

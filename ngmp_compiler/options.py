@@ -33,6 +33,7 @@ class Options(NamedTuple):
     tol: float | None
     max_specialisations: int
     joint: Asked = None
+    integrate: tuple[str, ...] = ()  # sites that are integrated numerically
     rung: int = 0  # of the ladder
 
     @property

@@ -10,14 +10,16 @@ import numpy as np
 from jax.core import eval_jaxpr
 
 from .declare.inputs import Input, wrap
+from .declare.integrated import ASKED, AUTO, MOST, Coordinates, Integrated
 from .declare.sample import trace
 from .emit.map import Map
+from .errors import ModelError
 from .graph.groups import FactorGroup
 from .options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
 from .passes.condition import Carry, check_sources, replace_priors, unobserved
 from .passes.factorise import factorise
 from .passes.join import join
-from .passes.lower import lower
+from .passes.lower import lower, shared_scales
 from .passes.roll import Rolled, roll
 from .precision import precision, widen_halves
 from .schedule.choose import Plan, schedule
@@ -37,10 +39,16 @@ class Static(NamedTuple):
 
 
 class Front(Value):
-    """A model declared, rolled and typed."""
+    """A model declared, rolled and typed; `integrated` are the sites that stand as numbers."""
 
-    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any):
+    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any, integrated: dict[str, Integrated]):
         self.rolled, self.groups, self.dtype = rolled._replace(groups=[]), groups, dtype
+        self.integrated = integrated
+
+    @property
+    def log_jacobian(self) -> Any:
+        """Of the values of all integrated sites in their coordinates."""
+        return sum(site.log_jacobian for site in self.integrated.values())
 
 
 class Specialised(Value):
@@ -67,16 +75,46 @@ def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
 
 
 def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:
-    """Declare, roll, type; variables that are `named` are not rolled together with others."""
-    dtype = precision(dynamic)
-    values = iter(dynamic)
+    """Declare, roll, type; variables that are `named` are not rolled together with others.
+
+    Where sites are integrated, their coordinates are the last of the inputs.
+    """
+    *inputs, v = dynamic if options.integrate else [*dynamic, None]
+    dtype = precision(inputs)
+    values = iter(inputs)
     leaves = [next(values) if s is None else s for s in static.static]
-    arguments = {k: wrap(v) for k, v in jax.tree.unflatten(static.tree, leaves).items()}
-    graph = trace(model, _spread(inspect.signature(model), arguments))
-    names = dict.fromkeys((*graph.nodes, *(site.name for site in graph.sites)))
-    rolled = roll(graph, set_apart(options, named, names))
-    check_sources(options.carry, rolled.names)
-    return Front(rolled, lower(rolled, dtype), dtype)
+    arguments = {k: wrap(x) for k, x in jax.tree.unflatten(static.tree, leaves).items()}
+    arguments = _spread(inspect.signature(model), arguments)
+
+    def typed(coordinates: Coordinates | None) -> Front:
+        graph = trace(model, arguments, coordinates)
+        names = dict.fromkeys((*graph.nodes, *(site.name for site in graph.sites)))
+        rolled = roll(graph, set_apart(options, named, names))
+        check_sources(options.carry, rolled.names)
+        return Front(rolled, lower(rolled, dtype), dtype, graph.integrated)
+
+    if options.integrate == (AUTO,):
+        return _automatic(typed, v)
+    return typed(Coordinates(dict.fromkeys(options.integrate, ASKED), v) if options.integrate else None)
+
+
+def _automatic(typed: Callable[[Coordinates], Front], v: Any) -> Front:
+    """The front with the sites integrated that need it: those without a family; if there is no kernel then, scalars
+    that are in no Gaussian part; and scales that many factors share. The model runs again for every set it takes."""
+    chosen: dict[str, str] = {}
+    while True:
+        coordinates = Coordinates(chosen, v, automatic=True)
+        try:
+            found = typed(coordinates)
+        except (ModelError, TypeError):
+            more = {k: why for k, why in coordinates.candidates.items() if k not in chosen}
+            if not more:
+                raise
+        else:
+            more = {k: why for k, why in shared_scales(found.groups, found.rolled.names).items() if k not in chosen}
+            if not more or coordinates.used + len(more) > MOST:
+                return found
+        chosen |= more
 
 
 def stage(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str]) -> Callable:

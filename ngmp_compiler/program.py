@@ -12,16 +12,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from .declare.integrated import AUTO, SLOTS
 from .emit.initial import Given
 from .errors import ConvergenceWarning, DataError, warn
-from .files.export import export
+from .files.export import export, traced_and_fixed
 from .inspect.describe import Description
+from .integrate.run import NodeTable, integrate
 from .options import Options
 from .passes.checks import Failure, explain, failures
 from .passes.condition import Carry, check_carry, next_carry, prior_marginals
 from .pipeline import Front, Specialised, Static, build, split, stage
-from .precision import reason
+from .precision import precision, reason
 from .results.infer import infer, posterior, settle
+from .results.mixture import mixed_prediction
 from .results.posterior import Posterior, Prediction, not_converged
 from .results.predict import predict
 from .solve.implicit import flagged
@@ -71,17 +74,30 @@ class Program:
         make = functools.partial(stage, self.model, self._options, static, dynamic, key[1])
         return self._compiled.stage(key, make)(dynamic)
 
-    def _build(self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True) -> Specialised:
+    def _build(
+        self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True, v: Any = None
+    ) -> Specialised:
         """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
+        return self._passes(static, dynamic, carry, seen, v)[1]
+
+    def _passes(
+        self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True, v: Any = None
+    ) -> tuple[Front, Specialised]:
+        """The front and all passes, at coordinates v of the integrated sites, by default the centre of their priors."""
         carry = carry or {}
         others = (name for name in carry if name not in self._options.carry)
-        return build(self._front(static, dynamic, others), self._options, carry, seen)
+        if self._options.integrate:
+            dynamic = [*dynamic, jnp.zeros(SLOTS, precision(dynamic)) if v is None else v]
+        front = self._front(static, dynamic, others)
+        return front, build(front, self._options, carry, seen)
 
     # -- the compiled functions --------------------------------------------------------------------------------------
 
     def _run_impl(
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> Posterior:
+        if self._options.integrate:
+            return integrate(functools.partial(self._passes, static), dynamic, precision(dynamic))
         return infer(self._build(static, dynamic, carry), init)
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
@@ -96,6 +112,10 @@ class Program:
 
     def _predict_impl(self, static: Static, site: str, dynamic: list[Any], state: State) -> Prediction:
         return predict(self._build(static, dynamic).map, site, state.leaves)
+
+    def _mixed_impl(self, static: Static, site: str, dynamic: list[Any], nodes: NodeTable) -> Prediction:
+        each = nodes.each(lambda v, leaves: predict(self._build(static, dynamic, v=v).map, site, leaves))
+        return mixed_prediction(nodes.weights, each)
 
     def _start_impl(self, static: Static, dynamic: list[Any]) -> Carry:
         typed = self._front(static, dynamic, ())
@@ -154,12 +174,15 @@ class Program:
                 by name or pattern, `{"m": Gaussian.from_mean_variance(...), "neuron*/x": ...}`, of the shape of the
                 variable or one for all of it.
         """
+        if init is not None:
+            self._needs_state("init=")
         static, dynamic = self._split(args, kwargs)
         post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
         return self._checked(static, dynamic, self._climb(static, dynamic, post))
 
     def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
         """The state a run starts from; with `init`, at marginals by name, as in a call."""
+        self._needs_state("program.init")
         static, dynamic = self._split(args, kwargs)
         return self._jitted(self._init_impl, static, dynamic)(dynamic, init)
 
@@ -187,10 +210,12 @@ class Program:
         if isinstance(given, Posterior):
             if not isinstance(given.status, Tracer) and np.asarray(given.status).any():
                 warn(f"prediction of '{site}' from a posterior that has not converged", ConvergenceWarning)
+            if given.nodes is not None:
+                return self._jitted(self._mixed_impl, static, dynamic, site)(dynamic, given.nodes)
             return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
+        self._needs_state("program.predict from marginals")
         if not isinstance(given, dict):
-            works = "give a posterior of these inputs, or marginals by name: {'v': post['v']}"
-            raise TypeError(f"predict was given a {type(given).__name__}; {works}")
+            raise TypeError(f"predict was given a {type(given).__name__}; give a posterior, or marginals by name")
         prediction, status = self._jitted(self._forecast_impl, static, dynamic, site)(dynamic, given)
         if not isinstance(status, Tracer) and np.asarray(status) != CONVERGED:
             warn(f"prediction of '{site}': {REASONS[int(status)]}", ConvergenceWarning)
@@ -205,14 +230,8 @@ class Program:
     def update(self, carry: Carry, batch: dict[str, Any]) -> tuple[Carry, Posterior]:
         """One step of a filter: run on a batch with the marginals of `carry` as priors. Pure.
 
-        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches.
-
-        Args:
-            carry: marginals by name, from `start` or the update before.
-            batch: inputs of the model function by name.
-
-        Returns:
-            The next carry and the posterior of the batch.
+        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches. The carry is that
+        of `start` or of the update before, a batch the inputs by name; returned are the next carry and the posterior.
         """
         self._needs_carry()
         static, dynamic = self._split((), batch)
@@ -226,7 +245,14 @@ class Program:
         """What `carry=` named: the variable whose marginal becomes the next prior of each name."""
         return dict(self._options.carry)
 
+    def _needs_state(self, what: str) -> None:
+        """Refuse what is about one run, where a call is an integral over many."""
+        if self._options.integrate and self._options.integrate != (AUTO,):
+            works = "compile without integrate=, with the hyperparameters as inputs"
+            raise TypeError(f"{what} is about one run, and integrate= makes a call many of them; {works}")
+
     def _needs_carry(self) -> None:
+        self._needs_state("a filter")
         if not self._options.carry:
             raise ValueError("this program carries nothing: say what with ngmp.compile(..., carry=('v', 'w'))")
 
@@ -243,22 +269,12 @@ class Program:
     def export(self, path: str | Path, *args: Any, platforms: tuple[str, ...] | None = None, **kwargs: Any) -> None:
         """Write the program, compiled for these inputs, to a file that runs without the source of the model.
 
-        `ngmp.load_exported(path)` gives back a function of the inputs that are traced (arrays and floats), of exactly
-        these shapes; all others are fixed at what is given here.
-
-        Args:
-            path: the file.
-            args, kwargs: inputs of the model, arrays or `jax.ShapeDtypeStruct`.
-            platforms: such as `("cpu", "cuda")`; by default the one this process runs on.
+        `ngmp.load_exported(path)` gives back a function of the inputs that are traced, of exactly these shapes; all
+        others are fixed at what is given here: arrays or `jax.ShapeDtypeStruct`. `platforms` are such as
+        `("cpu", "cuda")`, by default the one this process runs on.
         """
         bound = bind(self.model, self._signature, args, kwargs)
-        traced, fixed = {}, {}
-        for name, value in bound.items():
-            rest, arrays = split({name: value})
-            if arrays and len(arrays) < len(rest.static):
-                works = "give what is traced and what is static as inputs of their own"
-                raise TypeError(f"input '{name}' holds arrays and other values; to export, {works}")
-            (traced if arrays else fixed)[name] = value
+        traced, fixed = traced_and_fixed(bound)
 
         def run(inputs: dict[str, Any]) -> Posterior:
             static, dynamic = split({name: {**fixed, **inputs}[name] for name in bound})
@@ -271,7 +287,7 @@ class Program:
         static, dynamic = self._split(args, kwargs)
         name = getattr(self.model, "__name__", "model")
         why = reason(bind(self.model, self._signature, args, kwargs))
-        return jax.eval_shape(lambda x: Description(self._build(static, x), name, why), dynamic)
+        return jax.eval_shape(lambda x: Description(self._passes(static, x), name, why), dynamic)
 
     def specialise(self, *args: Any, **kwargs: Any) -> Specialised:
         """The plan, map and solver for these inputs, as one value: a pytree of arrays with static structure.

@@ -19,7 +19,7 @@ SOURCE_LINES, TEST_LINES, FUNCTION_LINES = 300, 400, 50
 LONG_FILES = {  # lines, and why
 }
 LONG_FUNCTIONS = {
-    "ngmp_compiler/compiling.py:compile": (52, "of which 31 document its options"),
+    "ngmp_compiler/compiling.py:compile": (60, "of which 35 document its options"),
     "ngmp_compiler/linalg/banded.py:banded_gaussian": (59, "one elimination with its steps inside"),
     "ngmp_compiler/linalg/scalar_chain.py:_scan": (62, "two ends of a chain as lanes of one loop, its steps inside"),
     "benchmarks/neurons.py:by_hand": (63, "the paper's updates written out, to be read beside them"),

@@ -33,6 +33,7 @@ from .factors.binomial import Binomial as Binomial
 from .factors.categorical import Categorical as Categorical
 from .factors.closed_form import ClosedForm as ClosedForm
 from .factors.closed_form import residual_sine as residual_sine
+from .factors.density import Density as Density
 from .factors.deterministic import Deterministic as Deterministic
 from .factors.dirichlet import Dirichlet as Dirichlet
 from .factors.gamma import Gamma as Gamma
@@ -51,6 +52,14 @@ from .factors.mv_normal import MvNormal as MvNormal
 from .factors.negative_binomial import NegativeBinomial as NegativeBinomial
 from .factors.normal import Normal as Normal
 from .factors.poisson import Poisson as Poisson
+from .factors.priors import Cauchy as Cauchy
+from .factors.priors import Exponential as Exponential
+from .factors.priors import HalfCauchy as HalfCauchy
+from .factors.priors import HalfNormal as HalfNormal
+from .factors.priors import Laplace as Laplace
+from .factors.priors import LogNormal as LogNormal
+from .factors.priors import PCScale as PCScale
+from .factors.priors import Uniform as Uniform
 from .factors.split import SplitFactor as SplitFactor
 from .factors.split import SplitTable as SplitTable
 from .factors.student_t import StudentT as StudentT

@@ -75,6 +75,9 @@ class Distribution:
     """Other words for parameters, which errors answer with the one that is used here."""
     classes: int = 1
     """How many sites, one for every choice of a selector, declare one outcome."""
+    support: str | None = None
+    """What is drawn from it: numbers that are "real", "positive", "unit" or of an "interval" (between its arguments low
+    and high), a "simplex" (proportions) or "classes" (an integer); None: it cannot be integrated numerically."""
     several: ClassVar[bool] = False
     """Whether the kernels for `take(table, z)` take tables of several indices too."""
 
@@ -100,6 +103,12 @@ class Distribution:
             got += [f"{name}=" + (f" (did you mean {word}=?)" if word else "") for name, word in meant.items()]
             raise TypeError(f"{cls.__name__} takes {first}{last}; got {' and '.join(got)}")
         return super().__new__(cls)
+
+    @staticmethod
+    def standard(**arguments: Any) -> tuple[Any, Any]:
+        """Of a distribution with a `support` of numbers: about the centre and the spread of a draw, once the support is
+        mapped to the real line by log or logit. Where an integral over it begins to look; nothing depends on it."""
+        return 0.0, 1.0
 
     @property
     def label(self) -> str:
@@ -157,6 +166,11 @@ def as_float(x: Any) -> Values:
     """An array of floating dtype; integers and booleans take the default. Numpy, known while compiling, stays numpy."""
     x = x if isinstance(x, np.ndarray) else jnp.asarray(x)
     return x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float))
+
+
+def log_gamma_moments(a: Values) -> tuple[Values, Values]:
+    """Mean and standard deviation of the logarithm of a Gamma(a, rate=1) variable, to a few percent."""
+    return jnp.log(a + 0.5) - 1 / a, jnp.sqrt((a + 1) / a**2)
 
 
 def reciprocal(x: Values) -> Values:

@@ -60,6 +60,7 @@ class Frame:
         self.prefix = ""
         self.aliases: list[tuple[np.ndarray, Variable]] = []  # positions that stand for variables of outer frames
         self.problems: list[Problem] | None = None  # found so far; None: use those of the enclosing frame
+        self.coordinates: Any = None  # of the sites that are integrated: see `declare.integrated`
 
     def allocate(self, plane: Plane, shape: tuple[int, ...]) -> np.ndarray:
         start = self.sizes.get(plane, 0)
@@ -124,6 +125,11 @@ def current_frame(what: str) -> Frame:
     if not frames:
         raise RuntimeError(f"{what} may only be called inside a model function that is being compiled")
     return frames[-1]
+
+
+def outermost() -> Frame:
+    """The frame of the model itself, whatever loops are open inside of it."""
+    return _frames.get()[0]
 
 
 @contextlib.contextmanager

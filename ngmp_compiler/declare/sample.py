@@ -12,7 +12,7 @@ import jax
 
 from ngmp_kernels import Deterministic, GenericDensity, VectorDeterministic
 
-from ..errors import ModelError, Problem
+from ..errors import ModelError, Problem, listed
 from ..graph.planes import Plane
 from .arguments import (
     check_repeated,
@@ -25,12 +25,13 @@ from .arguments import (
 )
 from .expressions import kinds_of
 from .frame import Frame as Frame
-from .frame import Node, refuse
+from .frame import Node, outermost, refuse
 from .frame import Site as Site
 from .frame import current_frame as current_frame
 from .frame import recording as recording
 from .gates import gates
 from .inputs import unwrap
+from .integrated import Coordinates, Integrated, integrate
 
 
 class Graph(NamedTuple):
@@ -40,6 +41,7 @@ class Graph(NamedTuple):
     nodes: dict[str, Node]
     sizes: dict[Plane, int]
     observed: dict[str, tuple[int, ...]]  # the shape of one declaration of every observed name
+    integrated: dict[str, Integrated]  # the sites that stand as numbers
 
 
 @contextlib.contextmanager
@@ -70,6 +72,13 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     if not hasattr(distribution, "signatures"):
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
     arguments = checked_arguments(name, distribution)
+    coordinates = outermost().coordinates
+    if coordinates is not None:
+        batch = common_batch_shape(name, distribution, distribution.arguments) or ()
+        if coordinates.wants(name, distribution, batch, obs is not None):
+            if obs is not None:
+                refuse(name, "obs", "integrate= names an observed site", "only what is not known can be integrated")
+            obs = integrate(coordinates, name, distribution, batch, frame is not outermost())
     every = gates(distribution, obs is None)  # one for each choice of a selector
     if every[0] is not distribution:
         distribution, arguments = every[0], checked_arguments(name, every[0])
@@ -77,7 +86,8 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         checked_mask(name, mask, None, False)
         if distribution.family is None:
             given = f"{distribution.label} has no family for a latent outcome"
-            refuse(name, None, given, "it can only be observed: give obs=")
+            works = f"observe it, with obs=, or integrate it: ngmp.compile(..., integrate=('{name}',))"
+            refuse(name, None, given, works if distribution.support else "it can only be observed: give obs=")
         batch = common_batch_shape(name, distribution, arguments)
         plane = Plane(distribution.family, event_shape_of(name, distribution))
         if batch is None:
@@ -179,10 +189,14 @@ def _explain(error: Exception) -> Problem:
     return Problem(None, None, f"{type(error).__name__}: {error}", "")
 
 
-def trace(model: Callable, arguments: dict[str, Any]) -> Graph:
-    """Run `model(**arguments)` once and return the graph it declares, or raise all the problems found."""
+def trace(model: Callable, arguments: dict[str, Any], coordinates: Coordinates | None = None) -> Graph:
+    """Run `model(**arguments)` once and return the graph it declares, or raise all the problems found.
+
+    With `coordinates`, the sites that they name stand as numbers; see `declare.integrated`.
+    """
     with recording(Frame()) as frame:
-        frame.problems = problems = []
+        frame.problems, frame.coordinates = [], coordinates
+        problems = frame.problems
         try:
             model(**arguments)
         except Exception as error:
@@ -195,6 +209,11 @@ def trace(model: Callable, arguments: dict[str, Any]) -> Graph:
                 raise
             found = [p if p.site else p._replace(given=f"{p.given} ({where})") for p in found]
             raise ModelError([*problems, *found]) from error
+        found = {} if coordinates is None else coordinates.found
+        for name in () if coordinates is None else coordinates.names:
+            if name not in found:
+                works = f"the sites are {listed({site.name for site in frame.sites})}"
+                problems.append(Problem(name, None, "integrate= names no site", works))
         if problems:
             raise ModelError(problems)
-    return Graph(frame.sites, frame.nodes, frame.sizes, frame.observed)
+    return Graph(frame.sites, frame.nodes, frame.sizes, frame.observed, found)

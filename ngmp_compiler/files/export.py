@@ -22,6 +22,7 @@ from ngmp_kernels import families
 from ngmp_kernels.families import AbstractFamily
 
 from ..errors import ConvergenceWarning, DataError, FileError, listed, warn
+from ..pipeline import split
 from ..results.posterior import Members, Posterior, not_converged
 from ..solve import solver as _solve
 from ..solve.solver import INVALID, REASONS, State
@@ -29,6 +30,18 @@ from .archive import read_archive, write_archive
 
 VERSION = 2  # 1 had no checksums of its parts, and places of source files in it
 _FORMAT = "ngmp program"
+
+
+def traced_and_fixed(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The inputs of a model that stay inputs of what is exported, and those that are fixed in it."""
+    traced, fixed = {}, {}
+    for name, value in inputs.items():
+        rest, arrays = split({name: value})
+        if arrays and len(arrays) < len(rest.static):
+            works = "give what is traced and what is static as inputs of their own"
+            raise TypeError(f"input '{name}' holds arrays and other values; to export, {works}")
+        (traced if arrays else fixed)[name] = value
+    return traced, fixed
 
 
 def export(run: Any, path: str | Path, inputs: dict[str, Any], static: dict[str, Any], platforms: Any = None) -> None:

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from ..emit.apart import selectors
 from ..graph.groups import FactorGroup
-from ..pipeline import Specialised
+from ..pipeline import Front, Specialised
 from ..results.infer import approximations
 from ..schedule.choose import Plan
 from ..value import Value
@@ -21,8 +21,9 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 class Description(Value):
     """A lowered program: print `describe()`, or `draw()` the factor graph and its surrogate as SVG."""
 
-    def __init__(self, specialised: Specialised, name: str, why: str = ""):
-        self.specialised, self.name = specialised, name
+    def __init__(self, passes: tuple[Front, Specialised], name: str, why: str = ""):
+        front, specialised = passes
+        self.specialised, self.name, self.integrated = specialised, name, front.integrated
         self.why = why  # the precision is what it is
         self.hinted = specialised.map.hinted()
 
@@ -48,6 +49,10 @@ class Description(Value):
         plan = self.plan
         lines = [f"program {self.name} ({jnp.dtype(plan.dtype).name})"]
         lines += [f"  computed in {jnp.dtype(plan.dtype).name}, {self.why}"] if self.why else []
+        if self.integrated:
+            lines += ["", "integrated numerically, around all that follows"]
+            rows = [(name, site.support, str(site.value.shape), site.why) for name, site in self.integrated.items()]
+            lines += _table([("name", "support", "shape", "why"), *rows])
         lines += ["", "variables"]
         lines += _table([("name", "family", "shape")] + [
             (name, str(plane), str(positions.shape)) for name, (plane, positions, _) in plan.collections.items()

@@ -200,3 +200,17 @@ def lower(rolled: Rolled, dtype: Any) -> list[FactorGroup]:
         count = seen[g.name] = seen.get(g.name, 0) + 1
         out.append(g if count == 1 else dataclasses.replace(g, name=f"{g.name}#{count}"))
     return out
+
+
+def shared_scales(groups: list[FactorGroup], names: dict[str, tuple[Plane, np.ndarray]]) -> dict[str, str]:
+    """Scalar variables behind one interface of many projected factors, by name, and why they are badly served: what
+    the factors say of them together is far from what each says by itself."""
+    owners = {(plane, int(at.reshape(-1)[0])): name for name, (plane, at) in names.items() if at.size == 1}
+    out = {}
+    for group in groups:
+        for edge in () if group.conjugate else group.edges:
+            if edge is not None and edge.plane is not None and edge.shared and group.n > 1:
+                key = edge.plane, int(edge.ends()[0].index.positions[0])
+                if key in owners:
+                    out[owners[key]] = f"the {group.n} factors of '{group.given.name}' share it"
+    return out

@@ -87,14 +87,15 @@ class Outcome(eqx.Module):
         return jnp.split(flat, np.cumsum([part.n for part in self.parts])[:-1])
 
     def cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        self._check()
+        self.check()
         return _cdf(self, y)
 
     def quantile(self, p: Float[Array, "*p"]) -> Float[Array, "..."]:
-        self._check()
+        self.check()
         return _quantile(self, p)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Refuse outcomes without a distribution function."""
         if all(part.factor.support is not None for part in self.parts):
             return
         kinds = {name: [s.factor.support for s in d.signatures] for name, d in REGISTRY.items()}

@@ -18,7 +18,6 @@ from ngmp_kernels.numerics.inverse_cdf import check_probabilities
 from ..errors import listed
 from ..passes.roll import Collection
 from ..solve.solver import REASONS, RUNGS, State
-from .outcome import Outcome
 
 
 class Members:
@@ -55,6 +54,7 @@ class Posterior(eqx.Module):
     members: Members = eqx.field(static=True)
     approximate: tuple[str, ...] = eqx.field(static=True, default=())  # what is not exact, in words
     topology: str = eqx.field(static=True, default="")  # a hash of the graph: names, families, factors, sizes
+    nodes: Any = None  # of the integrated sites: an `integrate.run.NodeTable`
 
     def joint(self, name: str, lag: int = 1) -> MvGaussian:
         """The joint marginals of `x_k` and `x_{k + lag}` along a chain, for k = 0 .. K - lag - 1.
@@ -159,7 +159,7 @@ def topology(plan: Any) -> str:
 def not_converged(name: str, post: Posterior) -> str:
     """That a run has not converged, why, and what to try, in words."""
     residual, sweeps = float(np.max(np.asarray(post.residual))), int(np.max(np.asarray(post.sweeps)))
-    tries = (
+    tries = "tighter priors of the integrated sites, or fewer of them" if post.nodes is not None else (
         "ngmp.anderson() as solver=, init= near the answer, ngmp.restarts, standardised inputs or tighter priors; "
         "post.converged and post.reason tell it in code"
     )
@@ -194,7 +194,7 @@ class Prediction(eqx.Module):
     epistemic: Float[Array, "*shape"]
     aleatoric: Float[Array, "*shape"]
     log_density: Float[Array, "*batch"]
-    outcome: Outcome
+    outcome: Any  # an `Outcome`, or a mixture of them
 
     @property
     def variance(self) -> Float[Array, "*shape"]:

@@ -53,6 +53,7 @@ def restarts(program: Program, key: PRNGKeyArray, starts: int, /, *, spread: flo
         raise TypeError(f"starts={starts!r} is no integer: give how many runs to make, e.g. 8") from None
     if starts < 1:
         raise ValueError(f"starts={starts}: there must be at least one run")
+    program._needs_state("ngmp.restarts")
     static, dynamic = program._split((), inputs)
     found = program._jitted(_run, static, dynamic, program, starts)(dynamic, key, spread)
     best = program._checked(static, dynamic, program._climb(static, dynamic, found.best))

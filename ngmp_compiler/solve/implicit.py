@@ -119,6 +119,8 @@ def flagged(ok: Bool[Array, ""], tree: Any) -> Any:
     So `jnp.where(post.converged, loss, 0.0)` leaves out the members of a batch that have not converged.
     """
     arrays, rest = eqx.partition(tree, eqx.is_inexact_array)
+    # Batched wherever `ok` is: jax 0.10 mixes up a batch of which some outputs of a custom_jvp are no batch.
+    arrays = jax.tree.map(lambda x: jnp.where(ok, x, x), arrays)
 
     @jax.custom_jvp
     def identity(ok: Array, arrays: Any) -> Any:

@@ -22,7 +22,7 @@ from ..value import Value
 from .moves import Moves, Places, Watch, broadens, largest, moves_of, places_of, within
 from .step import AbstractStep
 
-CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED = range(6)
+CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED, INTEGRAL = range(7)
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
@@ -33,6 +33,9 @@ REASONS = {
     "choose an exact executor with executors= if one fits, or weaken the ties",
     BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean or its "
     "variances; use float64, or features that are centred, scaled and less alike",
+    INTEGRAL: "the integral over hyperparameters is not to be trusted: look at post.nodes (found: the mode; ends: the "
+    "density falls off on all sides, else the posterior may be improper; failed: nodes that have not converged; error: "
+    "of the log-evidence by half of the nodes)",
 }
 RUNGS = ("", "by acceleration, after the default solver had not got there", "by small steps, after all else had not")
 _SHRINK = 0.25

@@ -159,6 +159,7 @@ class Bernoulli(Distribution):
     """`Bernoulli(probs=)` or `Bernoulli(logits=)`: logits affine in Gaussian variables, probs a Beta variable."""
 
     __slots__ = ()
+    support = "classes"
     family = BernoulliFamily
     event_ndims: ClassVar = {"out": 0, "probs": 0, "logits": 0}
     placeholder = 0

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, on, register
+from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_float, log_gamma_moments, on, register
 from ..factor import Families, Values
 from ..families import Beta as BetaFamily
 from .generic import ConstantFactor
@@ -46,6 +46,7 @@ class Beta(Distribution):
     """`Beta(a, b)`: mean a/(a + b)."""
 
     __slots__ = ()
+    support = "unit"
     family = BetaFamily
     event_ndims: ClassVar = {"out": 0, "a": 0, "b": 0}
     placeholder = 0.5
@@ -53,6 +54,11 @@ class Beta(Distribution):
         on(BetaPrior, out=BETA, a=CONSTANT, b=CONSTANT),
         Signature({"out": CONSTANT, "a": CONSTANT, "b": CONSTANT}, _lower_constant, ConstantFactor),
     )
+
+    @staticmethod
+    def standard(a: Any, b: Any) -> tuple[Any, Any]:
+        (first, spread), (second, other) = log_gamma_moments(a), log_gamma_moments(b)
+        return first - second, jnp.sqrt(spread**2 + other**2)
 
     def __init__(self, a: Any, b: Any):
         self.arguments = {"a": a, "b": b}

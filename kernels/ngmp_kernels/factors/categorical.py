@@ -157,6 +157,7 @@ class Categorical(Distribution):
     """
 
     __slots__ = ()
+    support = "classes"
     family = CategoricalFamily
     event_ndims: ClassVar = {"out": 0, "probs": 1, "logits": 1}
     placeholder = 0

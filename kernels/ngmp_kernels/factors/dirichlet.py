@@ -42,6 +42,7 @@ class Dirichlet(Distribution):
     """`Dirichlet(concentration)` over as many classes as the concentration has entries."""
 
     __slots__ = ()
+    support = "simplex"
     family = DirichletFamily
     event_ndims: ClassVar = {"out": 1, "concentration": 1}
     placeholder = 1.0  # finite; a masked vector is not on the simplex, so its check must be masked as well

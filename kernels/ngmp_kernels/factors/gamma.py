@@ -14,6 +14,7 @@ from ..distribution import (
     Signature,
     as_float,
     exactly_one,
+    log_gamma_moments,
     reciprocal,
     register,
 )
@@ -66,6 +67,7 @@ class Gamma(Distribution):
     and the variance a/b^2."""
 
     __slots__ = ()
+    support = "positive"
     family = GammaFamily
     event_ndims: ClassVar = {"out": 0, "concentration": 0, "rate": 0, "scale": 0}
     placeholder = 1.0
@@ -80,6 +82,11 @@ class Gamma(Distribution):
             for k in ("rate", "scale")
         ),
     )
+
+    @staticmethod
+    def standard(concentration: Any, rate: Any = None, scale: Any = None) -> tuple[Any, Any]:
+        centre, spread = log_gamma_moments(concentration)
+        return centre + (jnp.log(scale) if rate is None else -jnp.log(rate)), spread
 
     def __init__(self, concentration: Any, *, rate: Any = None, scale: Any = None):
         self.arguments = {"concentration": concentration, **exactly_one("Gamma", rate=rate, scale=scale)}

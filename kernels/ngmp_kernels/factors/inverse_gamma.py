@@ -9,7 +9,17 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaincc, ndtr
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, INVERSE_GAMMA, Distribution, Lowered, Signature, as_float, on, register
+from ..distribution import (
+    CONSTANT,
+    INVERSE_GAMMA,
+    Distribution,
+    Lowered,
+    Signature,
+    as_float,
+    log_gamma_moments,
+    on,
+    register,
+)
 from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, Values
 from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
@@ -155,6 +165,7 @@ class InverseGamma(Distribution):
     mean is b/(a - 1)."""
 
     __slots__ = ()
+    support = "positive"
     family = InverseGammaFamily
     event_ndims: ClassVar = {"out": 0, "concentration": 0, "scale": 0}
     placeholder = 1.0
@@ -163,6 +174,11 @@ class InverseGamma(Distribution):
         on(InverseGammaPrior, out=INVERSE_GAMMA, concentration=CONSTANT, scale=CONSTANT),
         Signature(dict.fromkeys(("out", "concentration", "scale"), CONSTANT), _lower_constant, ConstantFactor),
     )
+
+    @staticmethod
+    def standard(concentration: Any, scale: Any) -> tuple[Any, Any]:
+        centre, spread = log_gamma_moments(concentration)
+        return jnp.log(scale) - centre, spread
 
     def __init__(self, concentration: Any, *, scale: Any):
         self.arguments = {"concentration": concentration, "scale": scale}

@@ -237,6 +237,7 @@ def _lower_product(out: Any, mean: Any, left: Any, right: Any, **scale: Any) -> 
 _ANY = CONSTANT | GAUSSIAN
 _TABLE, _MEAN = CONSTANT | TAKE, _ANY | TAKE
 _SCALES = ("precision", "variance", "std")
+_PRODUCT = {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN}
 
 
 @register
@@ -248,6 +249,7 @@ class Normal(Distribution):
     """
 
     __slots__ = ()
+    support = "real"
     family = Gaussian
     event_ndims: ClassVar = dict.fromkeys(("out", "mean", "left", "right", "variance", "precision", "std"), 0)
     placeholder = 0.0
@@ -262,14 +264,14 @@ class Normal(Distribution):
         *(Signature({"out": GAUSSIAN, "mean": _MEAN, k: _TABLE}, _lower_switched, SwitchedNoise) for k in _SCALES),
         *(Signature({"out": CONSTANT, "mean": GAUSSIAN, k: TAKE}, _lower_switched, SwitchedNoise) for k in _SCALES),
         # The compiler passes the mean `left * right + mean` in three parts.
-        *(
-            Signature(
-                {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN, k: kind}, _lower_product, ProductNoise
-            )
-            for k, kind in [*((k, CONSTANT) for k in _SCALES), ("precision", GAMMA)]
-        ),
+        *(Signature({**_PRODUCT, k: CONSTANT}, _lower_product, ProductNoise) for k in _SCALES),
+        Signature({**_PRODUCT, "precision": GAMMA}, _lower_product, ProductNoise),
         *LOG_PRODUCTS,
     )
+
+    @staticmethod
+    def standard(mean: Any, variance: Any = None, precision: Any = None, std: Any = None) -> tuple[Any, Any]:
+        return mean, std if std is not None else jnp.sqrt(reciprocal(precision) if variance is None else variance)
 
     def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):
         scale = exactly_one("Normal", variance=variance, precision=precision, std=std)

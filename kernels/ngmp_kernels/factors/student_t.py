@@ -138,6 +138,7 @@ class StudentT(Distribution):
     """
 
     __slots__ = ()
+    support = "real"
     family = Gaussian
     event_ndims: ClassVar = {"out": 0, "df": 0, "mean": 0, "scale": 0}
     placeholder = 0.0
@@ -150,6 +151,10 @@ class StudentT(Distribution):
             {"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": EXP_GAUSSIAN}, _lower_log_scale, StudentTLogScale
         ),
     )
+
+    @staticmethod
+    def standard(df: Any, mean: Any, scale: Any) -> tuple[Any, Any]:
+        return mean, scale * (1 + 1 / df)
 
     def __init__(self, df: Any, mean: Any, *, scale: Any):
         self.arguments = {"df": df, "mean": mean, "scale": scale}

@@ -54,6 +54,8 @@ class AbstractFamily(eqx.Module):
     outcome is one integer) or "product" (each by itself: the sum of the messages)."""
     integrated: ClassVar[str] = "never"
     """Whether there are `nodes` of it: "always", for "short" vectors, or "never"."""
+    closed: ClassVar[bool] = False
+    """Whether mixtures of members are members: true of classes."""
     caution: ClassVar[str] = ""
     """What to look out for in single precision."""
 
@@ -236,6 +238,10 @@ class AbstractFamily(eqx.Module):
         check_probabilities(p)
         p = jnp.asarray(p, self.dtype)
         return self.inverse_cdf(p.reshape(p.shape + (1,) * len(self.batch_shape)))
+
+    def cdf(self, z: Array) -> Array:
+        """`P(z' <= z)`, of every entry of a vector by itself; z has shape `(..., *b, *event)`."""
+        raise NotImplementedError(f"{type(self).__name__} has no distribution function")
 
     def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
         """`quantile`, for probabilities that broadcast against the batch."""

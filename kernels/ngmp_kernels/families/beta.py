@@ -131,8 +131,11 @@ class Beta(AbstractFamily):
         d1, d2 = derivatives(log_message, p)
         return type(self)(p**2 * (d1 - (1 - p) * d2), -((1 - p) ** 2) * (d1 + p * d2))
 
+    def cdf(self, z: Array) -> Array:
+        return betainc(*jnp.broadcast_arrays(self.a, self.b, jnp.clip(z, 0.0, 1.0)))
+
     def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
-        return INVERSE["unit"](lambda z: betainc(*jnp.broadcast_arrays(self.a, self.b, z)), p, self.mean, self.std)
+        return INVERSE["unit"](self.cdf, p, self.mean, self.std)
 
     def counterpart(self, dist: Any) -> Any:
         return dist.Beta(self.a, self.b)

@@ -22,6 +22,7 @@ class Categorical(AbstractFamily):
 
     event_ndim: ClassVar[int] = 1
     kind: ClassVar[str] = "categorical"
+    closed: ClassVar[bool] = True
     core: ClassVar[str] = "categorical"
     integrated: ClassVar[str] = "always"
 

@@ -95,11 +95,13 @@ class Dirichlet(AbstractFamily):
         """A draw times the total concentration: q once more, as counts."""
         return type(self)(spread * jnp.sum(self.concentration, -1, keepdims=True) * self.sample(key))
 
-    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+    def cdf(self, z: Array) -> Array:
         """Every entry is a Beta variable."""
         a = self.concentration
-        b = jnp.sum(a, -1, keepdims=True) - a
-        return INVERSE["unit"](lambda z: betainc(*jnp.broadcast_arrays(a, b, z)), p[..., None], self.mean, self.std)
+        return betainc(*jnp.broadcast_arrays(a, jnp.sum(a, -1, keepdims=True) - a, jnp.clip(z, 0.0, 1.0)))
+
+    def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
+        return INVERSE["unit"](self.cdf, p[..., None], self.mean, self.std)
 
     def counterpart(self, dist: Any) -> Any:
         return dist.Dirichlet(self.concentration)

@@ -179,8 +179,11 @@ class Gamma(AbstractFamily):
         excess = a * trigamma_minus_inverse(a)  # a psi_1(a) - 1, about 1 / (2a)
         return type(self)(a * difference / excess, self.rate * (c2 - difference / excess))
 
+    def cdf(self, z: Array) -> Array:
+        return _cdf(self.concentration, self.rate * jnp.maximum(z, 0.0))
+
     def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
-        return INVERSE["positive"](lambda z: _cdf(self.concentration, self.rate * z), p, self.mean, self.std)
+        return INVERSE["positive"](self.cdf, p, self.mean, self.std)
 
     def counterpart(self, dist: Any) -> Any:
         return dist.Gamma(self.concentration, self.rate)

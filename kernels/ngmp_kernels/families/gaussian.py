@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtri
+from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import log_ratio_excess
@@ -153,6 +153,9 @@ class Gaussian(AbstractFamily):
         """The linear coefficient `Lambda (z - m)` of a draw z, to which it moves the mean."""
         noise = spread * jnp.sqrt(jnp.abs(self.precision)) * jax.random.normal(key, self.batch_shape, self.dtype)
         return type(self)(noise, jnp.zeros_like(noise))
+
+    def cdf(self, z: Array) -> Array:
+        return ndtr((z - self.mean) / self.std)
 
     def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
         return self.mean + self.std * ndtri(p)

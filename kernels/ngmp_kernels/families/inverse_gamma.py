@@ -107,6 +107,9 @@ class InverseGamma(AbstractFamily):
         eta = self.reciprocal.regress(1 / z, w, values, centred)
         return type(self)(-eta.eta1, eta.eta2)
 
+    def cdf(self, z: Array) -> Array:
+        return jnp.where(z > 0, 1 - self.reciprocal.cdf(1 / jnp.where(z > 0, z, 1.0)), 0.0)
+
     def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
         return 1 / self.reciprocal.inverse_cdf(1 - p)
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import ndtri
+from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
@@ -177,6 +177,9 @@ class MvGaussian(AbstractFamily):
         """As of a scalar: `Lambda (z - m)` of a draw z."""
         noise = spread * jnp.einsum("nij,nj->ni", -2 * self.eta2, self.sample(key) - self.mean)
         return type(self)(noise, jnp.zeros_like(self.eta2))
+
+    def cdf(self, z: Array) -> Array:
+        return ndtr((z - self.mean) / self.std)
 
     def inverse_cdf(self, p: Float[Array, "..."]) -> Array:
         return self.mean + self.std * ndtri(p)[..., None]

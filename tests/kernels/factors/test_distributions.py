@@ -37,7 +37,7 @@ P = Expression("p", "beta")
 
 def test_registry():
     names = "Normal MvNormal Gamma InverseGamma Wishart Beta Dirichlet Poisson Bernoulli Binomial NegativeBinomial "
-    names += "StudentT Categorical"
+    names += "StudentT Categorical HalfNormal HalfCauchy Cauchy Laplace LogNormal Exponential Uniform PCScale"
     assert set(REGISTRY) == set(names.split())
     with pytest.raises(ValueError, match="registered already"):
         register(Normal)

@@ -1,0 +1,152 @@
+r"""Integrated sites: hyperparameters that stand as numbers while a model is declared.
+
+A site that `integrate=` names is not a variable of the graph: `ngmp.sample` returns its value, a traced number, and the
+site itself is declared as if that value had been observed, so that its prior is part of the evidence. Values come from
+standard coordinates $v$, one for every number: $u = c + s v$ where c and s are about the median and the spread of the
+prior, and $\theta = T(u)$ maps the real line to the support. The logarithm of $|d\theta/dv|$ is kept beside it.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ModelError, Problem
+from .expressions import kinds_of
+from .inputs import Input, unwrap
+
+SLOTS = 16  # coordinates that a program has room for
+MOST = 8  # numbers in one integrated site
+
+
+class Integrated(NamedTuple):
+    """One integrated site: its value, and where in the coordinates it comes from."""
+
+    value: Array  # (), or (k,) for a small plate or proportions
+    log_jacobian: Float[Array, ""]
+    start: int
+    size: int  # coordinates; 0 for a class, which takes one slot
+    classes: int  # 0: continuous
+    support: str
+    ends: tuple[Array, Array]  # of the interval that the value is in, where the support is one
+    why: str = ""
+
+
+AUTO = "auto"
+ASKED = "integrate= names it"
+
+
+class Coordinates:
+    """The standard coordinates that a model is declared at, and the sites that have taken some of them.
+
+    Args:
+        names: the sites that are to be integrated, and why.
+        v: their coordinates, more than are needed.
+        automatic: whether to integrate sites that have no family as well, and to note what else might be.
+    """
+
+    def __init__(self, names: dict[str, str], v: Float[Array, " slots"], automatic: bool = False):
+        self.names, self.v, self.automatic, self.used = names, v, automatic, 0
+        self.found: dict[str, Integrated] = {}
+        self.candidates: dict[str, str] = {}  # scalars that no Gaussian part holds, in case nothing else works
+
+    def wants(self, name: str, distribution: Any, batch: tuple[int, ...], observed: bool) -> bool:
+        """Whether a site is to be integrated."""
+        if self.automatic and not observed and not batch and distribution.support not in (None, "classes", "simplex"):
+            label = distribution.label
+            if distribution.family is None:
+                self.names.setdefault(name, f"{label} has no family that messages could be in")
+            elif distribution.family.core == "product":
+                self.candidates[name] = f"there is no kernel where this {label} stands"
+        return name in self.names
+
+    def draw(self, name: str, distribution: Any, arguments: dict[str, Any], batch: tuple[int, ...]) -> Array:
+        """The value of an integrated site, of the shape of its parameters."""
+        arguments = {k: jnp.asarray(unwrap(x), self.v.dtype) for k, x in arguments.items()}
+        if distribution.support == "classes":
+            site = self._class(arguments)
+        elif distribution.support == "simplex":
+            site = self._simplex(arguments)
+        else:
+            site = self._numbers(distribution, arguments, batch)
+        self.used += max(site.size, 1)
+        self.found[name] = site._replace(why=self.names[name])
+        return site.value
+
+    def _class(self, arguments: dict[str, Array]) -> Integrated:
+        table = arguments.get("probs", arguments.get("logits"))
+        classes = table.shape[-1] if table is not None and table.ndim else 2
+        value = jnp.round(self.v[self.used]).astype(int)
+        return Integrated(value, jnp.zeros((), self.v.dtype), self.used, 0, classes, "classes", self._unit())
+
+    def _simplex(self, arguments: dict[str, Array]) -> Integrated:
+        """Proportions as a softmax with the last score zero: $\\log |d\\theta/du| = \\sum_k \\log \\theta_k$."""
+        size = arguments["concentration"].shape[-1] - 1
+        scores = jnp.append(2.0 * self.v[self.used : self.used + size], 0.0)
+        logs = jax.nn.log_softmax(scores)
+        jacobian = jnp.sum(logs) + size * np.log(2.0)
+        return Integrated(jnp.exp(logs), jacobian, self.used, size, 0, "simplex", self._unit())
+
+    def _unit(self) -> tuple[Array, Array]:
+        return jnp.zeros((), self.v.dtype), jnp.ones((), self.v.dtype)
+
+    def _numbers(self, distribution: Any, arguments: dict[str, Array], batch: tuple[int, ...]) -> Integrated:
+        size = int(np.prod(batch))
+        rows = {k: jnp.broadcast_to(x, batch).reshape(size) for k, x in arguments.items()}
+        standard = jax.lax.stop_gradient(distribution.standard(**rows))
+        centre, spread = (jnp.broadcast_to(jnp.asarray(x, self.v.dtype), size) for x in standard)
+        u = centre + spread * self.v[self.used : self.used + size]
+        value, slope = _constrain(distribution.support, u, rows)
+        jacobian = jnp.sum(slope + jnp.log(spread))
+        ends = self._unit()
+        if distribution.support == "interval":
+            ends = rows["low"].reshape(batch), rows["high"].reshape(batch)
+        return Integrated(value.reshape(batch), jacobian, self.used, size, 0, distribution.support, ends)
+
+
+def _constrain(support: str, u: Array, arguments: dict[str, Array]) -> tuple[Array, Array]:
+    """The value on the support, and the logarithm of its derivative."""
+    if support == "real":
+        return u, jnp.zeros_like(u)
+    if support == "positive":
+        return jnp.exp(u), u
+    slope = jax.nn.log_sigmoid(u) + jax.nn.log_sigmoid(-u)
+    if support == "unit":
+        return jax.nn.sigmoid(u), slope
+    low, high = arguments["low"], arguments["high"]
+    return low + (high - low) * jax.nn.sigmoid(u), slope + jnp.log(high - low)
+
+
+def integrate(coordinates: Coordinates, name: str, distribution: Any, batch: tuple[int, ...], inside: bool) -> Any:
+    """The value of a site that is to be integrated; refused, in words, where it cannot be."""
+    problem = _refusal(coordinates, name, distribution, batch, inside)
+    if problem is not None:
+        raise ModelError(problem)
+    return Input(coordinates.draw(name, distribution, distribution.arguments, batch))
+
+
+def _refusal(
+    coordinates: Coordinates, name: str, distribution: Any, batch: tuple[int, ...], inside: bool
+) -> Problem | None:
+    if inside:
+        works = "declare it before the loop, and use its value inside"
+        return Problem(name, None, "integrate= names a site in the body of an ngmp.scan", works)
+    if name in coordinates.found:
+        return Problem(name, None, "integrate= names a site that is declared twice", "give each a name of its own")
+    if distribution.support is None:
+        works = "integrate numbers, small plates, proportions (Dirichlet) and classes (Categorical)"
+        return Problem(name, None, f"integrate= names a {distribution.label} site", works)
+    for argument, kind in kinds_of(distribution.arguments).items():
+        if kind != "constant":
+            given = f"integrate= names it, but its {argument} depends on a variable that is not integrated"
+            works = f"integrate that variable too, declared before '{name}', or leave '{name}' to message passing"
+            return Problem(name, f"argument {argument}", given, works)
+    size = int(np.prod(batch))
+    if size > MOST or (size > 1 and distribution.support in ("classes", "simplex")):
+        works = f"a site of at most {MOST} numbers, or of one class or one vector of proportions, can be integrated"
+        return Problem(name, None, f"integrate= names a plate of shape {batch}", works)
+    if coordinates.used + size > SLOTS:
+        return Problem(name, None, f"integrate= names more than {SLOTS} numbers in all", "integrate fewer of them")
+    return None

@@ -1,0 +1,1 @@
+"""Integrate: hyperparameters around a compiled program, whose evidence weighs the nodes."""
