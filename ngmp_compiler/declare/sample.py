@@ -102,9 +102,8 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         if batch is None:
             return obs
         frame.observe(name, batch)
-    frame.sites.extend(
-        [Site(name, d, {"out": out, **d.arguments}, d.event_ndims, mask, batch, obs is not None) for d in every]
-    )
+    shared = mask, batch, obs is not None
+    frame.sites.extend([Site(name, d, {"out": out, **d.arguments}, d.event_ndims, *shared) for d in every])
     return out
 
 

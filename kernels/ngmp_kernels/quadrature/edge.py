@@ -104,8 +104,7 @@ def settle_edge(
 ) -> tuple[Gaussian, Bool[Array, " n"]]:
     """The change of the message that takes the marginal to the solution, or some steps on the way; and where it is one.
 
-    Every step is tried, and taken if L does not fall. Rows that hardly weigh on their marginal are left alone: if that
-    is all of them, nothing is evaluated.
+    Every step is tried, and taken if L does not fall. Rows that hardly weigh on their marginal are left alone.
 
     Args:
         moments: of the factor, at means and variances (n,).
@@ -147,7 +146,6 @@ def settle_edge(
     start = _State(m0, zero, zero - jnp.inf, (zero, zero), zero, ~stiff, jnp.asarray(0))
     end = jax.lax.while_loop(more, body, start)
     # A row whose every step has lost, to rounding, say, has not moved; that it is solved does not follow.
-    moved = end.done | (end.mean != m0) | (end.x != 0.0)
-    known = stiff & jnp.isfinite(end.gain) & moved
+    known = stiff & jnp.isfinite(end.gain) & (end.done | (end.mean != m0) | (end.x != 0.0))
     change = jnp.expm1(-end.x) / v0  # of the precision
     return Gaussian((end.mean - m0) * (1.0 / v0 + change) + m0 * change, -0.5 * change), known
