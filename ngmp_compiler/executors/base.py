@@ -84,19 +84,21 @@ def members(parts: list[Any]) -> np.ndarray:
 def assemble(n: int, parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     """Merge (rows, *trees) of several executors into trees of n rows; one whole part is passed through.
 
-    Rows of None are all of them.
+    Rows of None are all of them: such a part takes the place of those before it, and others are written over it.
     """
-    (where, *whole), *rest = parts
-    in_order = where is None or (len(where) == n and bool((where[1:] > where[:-1]).all()))
-    if not rest and in_order:
+    start = max([i for i, (rows, *_) in enumerate(parts) if rows is None], default=0)
+    (where, *whole), *rest = parts[start:]
+    if not rest and (where is None or (len(where) == n and bool((where[1:] > where[:-1]).all()))):
         return tuple(whole)
-    rows = np.concatenate([rows for rows, *_ in parts])  # side by side, so that one operation puts them in place
+    # Side by side, so that one operation puts them in place.
+    rows = np.concatenate([rows for rows, *_ in parts[start:] if rows is not None])
 
-    def put(*own: Array) -> Array:
-        x = own[0] if len(own) == 1 else jnp.concatenate(own)
-        return jnp.zeros((n, *x.shape[1:]), x.dtype).at[rows].set(x)
+    def put(first: Array, *others: Array) -> Array:
+        x = jnp.concatenate([*others] if where is None else [first, *others])
+        base = first if where is None else jnp.zeros((n, *x.shape[1:]), x.dtype)
+        return base.at[rows].set(x)
 
-    return jax.tree.map(put, *[tuple(trees) for _, *trees in parts])
+    return jax.tree.map(put, tuple(whole), *[tuple(trees) for _, *trees in rest])
 
 
 def together(tables: Sequence[Sequence[Mapping[Any, Any]]], sizes: Mapping[Any, int]) -> list[dict[Any, Any]]:
