@@ -164,6 +164,8 @@ class GenericDensity(Distribution):
     def _lower(self, **arguments: Any) -> Lowered:
         values = list(arguments.values())
         constant = [isinstance(v, (jax.Array, np.ndarray)) for v in values]
+        if all(constant):
+            return self._numbers(values)
         sequence = sorted(range(len(values)), key=lambda i: constant[i])  # variables first; stable
         order = tuple(sequence.index(i) for i in range(len(values)))
         variables = tuple(values[i] for i in sequence if not constant[i])
@@ -173,6 +175,13 @@ class GenericDensity(Distribution):
         function = self._try(kinds, constants, order)
         factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
         return Lowered(factor, variables)
+
+    def _numbers(self, constants: list[Array]) -> Lowered:
+        """Of numbers only, where hyperparameters are integrated."""
+        n = max(c.shape[0] for c in constants)
+        value = jax.vmap(self.log_density)(*(jnp.broadcast_to(c, (n, *c.shape[1:])) for c in constants))
+        finite = {"the log-density must be finite": jnp.isfinite(value)}
+        return Lowered(ConstantFactor(value, jnp.zeros_like(value), jnp.zeros_like(value), finite), ())
 
     def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> Any:
         """The log-density, after it was called on abstract scalars, so that its mistakes are reported with the site."""
