@@ -81,7 +81,8 @@ def rows(case: Case) -> list[list[Any]]:
         good = z <= 0.05 and 0.95 <= ratio <= 1.05 and tails <= 0.05 and abs(error) <= 0.05 and own["converged"]
         star = "*" if name in case.latent else ""
         verdict = "PASS" if good else "FAIL" if own["converged"] else "flagged"
-        out.append([case.name, name + star, z, ratio, tails, error, own["nodes"], own["first"], 1e3 * own["warm"], verdict])
+        times = own["first"], 1e3 * own["warm"]
+        out.append([case.name, name + star, z, ratio, tails, error, own["nodes"], *times, verdict])
     return out
 
 

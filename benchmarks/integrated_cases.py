@@ -15,8 +15,21 @@ from jax.scipy.stats import nbinom, norm
 from jax.scipy.stats import t as student
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Gamma, HalfCauchy, HalfNormal, LogNormal, MvNormal, NegativeBinomial, Normal, Poisson
-from ngmp_compiler import Binomial, Categorical, StudentT, Uniform, exp
+from ngmp_compiler import (
+    Binomial,
+    Categorical,
+    Gamma,
+    HalfCauchy,
+    HalfNormal,
+    LogNormal,
+    MvNormal,
+    NegativeBinomial,
+    Normal,
+    Poisson,
+    StudentT,
+    Uniform,
+    exp,
+)
 
 NILE = np.array([
     1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180, 799, 958, 1140,
