@@ -1,10 +1,10 @@
 """Accuracy of models with several unknowns at one factor, against long NUTS runs.
 
-`python benchmarks/accuracy.py [--only substring] [--reference]`. For every model: the largest |z|, the difference of
+`python benchmarks/accuracy.py [--only substring] [--reference] [--apart]`. For every model: the largest |z|, the difference of
 means in posterior standard deviations, over its unknowns; the ratios of standard deviations, smallest and largest;
 sweeps; processor time of the first and of a warm call, and of NUTS (two chains, compilation included). PASS means
 |z| <= 0.1 and ratios in 0.9-1.1. Samples of NUTS are kept in results/accuracy_reference.json; `--reference` draws them
-anew, and needs NumPyro.
+anew, and needs NumPyro. `--apart` adds the same programs with an edge for every unknown, which can take minutes.
 """
 
 import argparse
@@ -81,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--apart", action="store_true")
     asked = parser.parse_args()
     kept = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
     header = ["model", "edges", "unknown", "z", "ratio", "sweeps", "first s", "warm ms", "NUTS s", ""]
@@ -91,7 +92,7 @@ def main() -> None:
         if asked.reference or case.name not in kept:
             kept[case.name] = nuts(case)
             report.save("accuracy_reference", kept)
-        for edges, options in (("joint", case.options), ("apart", {"joint": False})):
+        for edges, options in (("joint", case.options), ("apart", {"joint": False}))[: 1 + asked.apart]:
             try:
                 found = ours(case, options)
             except ngmp.ModelError:  # too many unknowns for separate edges
