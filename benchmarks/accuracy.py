@@ -2,10 +2,11 @@
 
 `python benchmarks/accuracy.py [--only substring] [--reference] [--apart]`. For every model: the largest |z|, the
 difference of means in posterior standard deviations, over its unknowns; the ratios of standard deviations, smallest and
-largest; the error of the log-evidence, against importance sampling about the draws where that is sure of itself; sweeps;
-processor time of the first and of a warm call, and of NUTS (two chains, compilation included). PASS means |z| <= 0.1,
-ratios in 0.9-1.1 and an evidence within 0.2. Moments of NUTS are kept in results/accuracy_reference.json; `--reference` draws them
-anew, and needs NumPyro. `--apart` adds the same programs with an edge for every unknown, which can take minutes.
+largest; the error of the log-evidence, against importance sampling about the draws where that is sure of itself;
+sweeps; processor time of the first and of a warm call, and of NUTS (two chains, compilation included). PASS means
+|z| <= 0.1, ratios in 0.9-1.1 and an evidence within 0.2. Moments of NUTS are kept in results/accuracy_reference.json;
+`--reference` draws them anew, and needs NumPyro. `--apart` adds the same programs with an edge for every unknown, which
+can take minutes.
 """
 
 import argparse
@@ -135,7 +136,8 @@ def main() -> None:
             results[f"{case.name}, {edges}"] = found | told
             worst = max(unknowns, key=lambda k: max(unknowns[k][0], *(abs(np.log(x)) for x in unknowns[k][1:])))
             z, low, high = unknowns[worst]
-            rows.append([case.name, edges, worst, z, f"{low:.2f}-{high:.2f}", "" if error is None else f"{error:+.2f}", found["sweeps"], found["first"],
+            off = "" if error is None else f"{error:+.2f}"
+            rows.append([case.name, edges, worst, z, f"{low:.2f}-{high:.2f}", off, found["sweeps"], found["first"],
                          1e3 * found["warm"], kept[case.name]["seconds"], said])  # fmt: skip
             print(rows[-1], flush=True)
     print(report.table("Accuracy against NUTS", header, rows))
