@@ -76,7 +76,8 @@ def t_regression(x, y):
     w, ls = _weights(x.shape[1]), ngmp.sample("ls", Normal(0.0, std=1.0))
 
     def log_density(f, ls, y):
-        return -ls - 2.5 * jnp.log1p((y - f) ** 2 * jnp.exp(-2.0 * ls) / 4.0)
+        constant = gammaln(2.5) - gammaln(2.0) - 0.5 * jnp.log(4.0 * jnp.pi)
+        return constant - ls - 2.5 * jnp.log1p((y - f) ** 2 * jnp.exp(-2.0 * ls) / 4.0)
 
     ngmp.factor("y", log_density, dot(x, w), ls, y)
 
@@ -93,7 +94,7 @@ def t_unknown_df(y):
 
     def log_density(m, ls, ld, y):
         df, u = jnp.exp(ld), (y - m) * jnp.exp(-ls)
-        constant = gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * ld - ls
+        constant = gammaln(0.5 * (df + 1)) - gammaln(0.5 * df) - 0.5 * (ld + jnp.log(jnp.pi)) - ls
         return constant - 0.5 * (df + 1) * jnp.log1p(u * u / df)
 
     ngmp.factor("y", log_density, m, ls, ld, y)

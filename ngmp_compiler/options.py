@@ -35,6 +35,7 @@ class Options(NamedTuple):
     joint: Asked = None
     integrate: tuple[str, ...] = ()  # sites that are integrated numerically
     rung: int = 0  # of the ladder
+    finer: bool = False  # the nodes of an integral
 
     @property
     def rungs(self) -> tuple[AbstractStep, ...]:

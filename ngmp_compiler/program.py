@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +17,7 @@ from .errors import ConvergenceWarning, DataError, warn
 from .files.export import export, traced_and_fixed
 from .inspect.describe import Description
 from .integrate.run import NodeTable, integrate
+from .ladder import climb
 from .options import Options
 from .passes.checks import Failure, explain, failures
 from .passes.condition import Carry, check_carry, next_carry, prior_marginals
@@ -28,7 +28,7 @@ from .results.mixture import mixed_prediction
 from .results.posterior import Posterior, Prediction, not_converged
 from .results.predict import predict
 from .solve.implicit import flagged
-from .solve.solver import CONVERGED, INVALID, REASONS, RUNNING, STUCK, State
+from .solve.solver import CONVERGED, INVALID, REASONS, State
 from .specialise import Specialisations
 from .validate import bind, check_picklable
 
@@ -97,7 +97,8 @@ class Program:
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> Posterior:
         if self._options.integrate:
-            return integrate(functools.partial(self._passes, static), dynamic, precision(dynamic))
+            passes = functools.partial(self._passes, static)
+            return integrate(passes, dynamic, precision(dynamic), self._options.finer)
         return infer(self._build(static, dynamic, carry), init)
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
@@ -146,22 +147,11 @@ class Program:
             warn(not_converged(getattr(self.model, "__name__", "model"), post), ConvergenceWarning)
         return post
 
-    def _climb(self, static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None) -> Posterior:
-        """`post`, or what the next rungs of the ladder make of it where it has not converged; not if it is traced."""
-        next_rung = self._options.rung + 1
-        if next_rung == len(self._options.rungs) or any(isinstance(x, Tracer) for x in (post.status, *dynamic)):
-            return post
-        if not np.isin(np.asarray(post.status), (RUNNING, STUCK)).all():
-            return post
+    def _other(self, **options: Any) -> "Program":
+        """The same model with other options, kept for the next time."""
         if self._next is None:
-            self._next = Program(self.model, self._options._replace(rung=next_rung))
-        again = self._next._jitted(self._next._run_impl, static, dynamic)(dynamic, carry, post.state)
-        again = self._next._climb(static, dynamic, again, carry)
-        if not again.converged and not again.residual < post.residual:
-            return post
-        # The state goes on with this program's own solver.
-        kept = post.state.memory, post.sweeps + again.sweeps, post.state.sweeps + again.sweeps, again.state.rung + 1
-        return eqx.tree_at(lambda p: (p.state.memory, p.sweeps, p.state.sweeps, p.state.rung), again, kept)
+            self._next = Program(self.model, self._options._replace(**options))
+        return self._next
 
     # -- what the user calls ----------------------------------------------------------------------------------------
 
@@ -178,7 +168,7 @@ class Program:
             self._needs_state("init=")
         static, dynamic = self._split(args, kwargs)
         post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
-        return self._checked(static, dynamic, self._climb(static, dynamic, post))
+        return self._checked(static, dynamic, climb(self, static, dynamic, post))
 
     def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
         """The state a run starts from; with `init`, at marginals by name, as in a call."""
@@ -236,7 +226,7 @@ class Program:
         self._needs_carry()
         static, dynamic = self._split((), batch)
         check_carry(self._options.carry, carry)
-        post = self._climb(static, dynamic, self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None), carry)
+        post = climb(self, static, dynamic, self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None), carry)
         self._checked(static, dynamic, post, carry)
         return next_carry(self._options.carry, post.marginals), post
 

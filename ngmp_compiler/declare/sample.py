@@ -121,7 +121,8 @@ def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
     if not callable(log_density):
         refuse(name, "log_density", f"{log_density!r} cannot be called", "give a function of scalars")
     density = GenericDensity(log_density, arguments)
-    if all(kind == "constant" for kind in kinds_of(checked_arguments(name, density)).values()):
+    constant = all(kind == "constant" for kind in kinds_of(checked_arguments(name, density)).values())
+    if constant and outermost().coordinates is None:
         refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
     every = gates(density, True)
     batch = common_batch_shape(name, every[0], every[0].arguments)

@@ -70,10 +70,13 @@ class Functional(AbstractEdge):
     family: type[AbstractFamily] = eqx.field(init=False, static=True)
     event_shape: tuple[int, ...] = eqx.field(init=False, static=True)
     plane: None = eqx.field(init=False, static=True, default=None)
-    shared: bool = eqx.field(init=False, static=True, default=False)
+    shared: bool = eqx.field(init=False, static=True)  # of vectors only: numbers have few nodes
 
     def __post_init__(self) -> None:
         self.family, self.event_shape = (Gaussian, ()) if self.width is None else (MvGaussian, (self.width,))
+        numbers = [self.offset, *(link.coefficient for link in self.links)]
+        one = all(x is None or x.shape[0] == 1 for x in numbers)
+        self.shared = self.width is not None and one and all(link.index.kind == "one" for link in self.links)
 
     def ends(self) -> tuple[Link, ...]:
         return self.links

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float
 
 from .explore import Landscape, split_t, student_t
 
-_SIDES = {1: 41, 2: 19, 3: 13}  # nodes along every axis
-_POINTS = 4096
+_SIDES = {1: (41, 81), 2: (19, 37), 3: (13, 23)}  # nodes along every axis, and of a finer grid
+_POINTS = 4096, 16384
 
 
 class Nodes(NamedTuple):
@@ -26,18 +26,18 @@ class Nodes(NamedTuple):
     log_volume: Float[Array, " m"]
 
 
-def sides(dim: int) -> int | None:
+def sides(dim: int, finer: bool) -> int | None:
     """How many nodes a tensor grid has along every axis; None where points are drawn instead."""
-    return _SIDES.get(dim)
+    return _SIDES[dim][finer] if dim in _SIDES else None
 
 
-def place(landscape: Landscape, dim: int) -> Nodes:
+def place(landscape: Landscape, dim: int, finer: bool = False) -> Nodes:
     """Nodes for a density that was explored."""
-    side = sides(dim)
+    side = sides(dim, finer)
     volume = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(jnp.linalg.qr(landscape.axes)[1]))))
     if side is None:
-        z, log_density = split_t(student_t(_POINTS, dim), landscape.low, landscape.high)
-        return Nodes(landscape.centre + z @ landscape.axes.T, volume - log_density - np.log(_POINTS))
+        z, log_density = split_t(student_t(_POINTS[finer], dim), landscape.low, landscape.high)
+        return Nodes(landscape.centre + z @ landscape.axes.T, volume - log_density - np.log(_POINTS[finer]))
     steps = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, side)] * dim, indexing="ij"), -1).reshape(-1, dim)
     width = landscape.high - landscape.low
     z = landscape.low + width * jnp.asarray(steps, width.dtype)
@@ -47,9 +47,8 @@ def place(landscape: Landscape, dim: int) -> Nodes:
 
 def coarse(log_mass: Float[Array, " m"], dim: int) -> Float[Array, ""]:
     """The logarithm of the integral by every second node along each axis; by half of the points, where drawn."""
-    side = sides(dim)
-    if side is None:
-        half = log_mass[: _POINTS // 2]
-        return logsumexp(half) + np.log(2.0)
+    if dim not in _SIDES:
+        return logsumexp(log_mass[: log_mass.size // 2]) + np.log(2.0)
+    side = round(log_mass.size ** (1 / dim))
     grid = log_mass.reshape((side,) * dim)[(slice(None, None, 2),) * dim]
     return logsumexp(grid) + dim * np.log(2.0)

@@ -78,13 +78,16 @@ class NodeTable(eqx.Module):
         return jax.vmap(function)(self.coordinates, self.runs.state.leaves)
 
 
-def integrate(passes: Callable[..., tuple[Front, Specialised]], inputs: list[Any], dtype: Any) -> Posterior:
+def integrate(
+    passes: Callable[..., tuple[Front, Specialised]], inputs: list[Any], dtype: Any, finer: bool = False
+) -> Posterior:
     """Run a program over the nodes of its hyperparameters.
 
     Args:
         passes: the model at given inputs and coordinates `v=` (slots,): its front and its specialisation.
         inputs: of the model.
         dtype: of the coordinates.
+        finer: whether to use more nodes.
     """
     front, specialised = passes(inputs)
     sites, still = front.integrated, jax.lax.stop_gradient(inputs)
@@ -102,7 +105,7 @@ def integrate(passes: Callable[..., tuple[Front, Specialised]], inputs: list[Any
     if layout.continuous:
         explored = jax.vmap(lambda c: _explored(fixed, layout, c))(configurations)
         landscape, leaves = jax.lax.stop_gradient(explored)
-        nodes = jax.vmap(lambda one: place(one, len(layout.continuous)))(landscape)
+        nodes = jax.vmap(lambda one: place(one, len(layout.continuous), finer))(landscape)
     else:
         landscape, leaves = None, None
         nodes = Nodes(jnp.zeros((len(configurations), 1, 0), dtype), jnp.zeros((len(configurations), 1), dtype))
@@ -115,7 +118,7 @@ def integrate(passes: Callable[..., tuple[Front, Specialised]], inputs: list[Any
     error = _error(mass.reshape(nodes.log_volume.shape), total, len(layout.continuous))
     flags = (jnp.all(x) for x in ((True, True) if landscape is None else (landscape.found, landscape.ends)))
     table = NodeTable(values, jnp.exp(mass - total), log, coordinates, runs, jnp.sum(~runs.converged), error, *flags)
-    return _posterior(table, total, mass, sites, _inner(landscape, points, where), len(configurations))
+    return _posterior(table, total, mass, sites, _inner(landscape, points, where), nodes.v.shape)
 
 
 def _log_joint(model: Conditional, v: Array, leaves: Any) -> tuple[Array, Posterior, Front]:
@@ -175,12 +178,12 @@ def _error(mass: Array, total: Array, dim: int) -> Array:
 
 
 def _posterior(
-    nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, grids: int
+    nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, shape: tuple[int, ...]
 ) -> Posterior:
     """The mixture of the runs at all nodes."""
     runs, weights = nodes.runs, nodes.weights
-    dim = sum(site.size for site in sites.values())
-    side = sides(dim)
+    grids, number, dim = shape
+    side = None if sides(dim, False) is None else round(number ** (1 / dim))
     grid = (len(weights),) if side is None else (grids, *(side,) * dim)
     marginals: dict[str, Any] = {}
     for name, site in sites.items():

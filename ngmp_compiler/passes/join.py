@@ -13,6 +13,7 @@ factor become one edge
 """
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -74,7 +75,7 @@ def candidates(group: FactorGroup) -> list[int]:
 def by_rule(group: FactorGroup) -> Joined | None:
     """The interfaces that are joined by default, and why; see the module docstring."""
     able = candidates(group)
-    if not 2 <= len(able) <= MOST_DIMENSIONS:
+    if not 2 <= len(able) <= min(MOST_DIMENSIONS, _dimensions(group, able)):
         return None
     joins: str = group.factor.joins  # type: ignore[attr-defined]
     if _twice(group, able):
@@ -86,6 +87,12 @@ def by_rule(group: FactorGroup) -> Joined | None:
         return None
     own = " and ".join(group.factor.interfaces[j] for j in shared)
     return Joined(tuple(able), f"many factors share the variables of {own}")
+
+
+def _dimensions(group: FactorGroup, members: Iterable[int]) -> int:
+    """Of the variables behind some interfaces of one factor: fewer than interfaces have no joint density."""
+    ends = {(end.plane, int(end.index.positions[0])) for j in members for end in group.edges[j].ends()}
+    return sum(plane.event_shape[0] if plane.event_shape else 1 for plane, _ in ends)
 
 
 def _per_variable(link: Link) -> float:
@@ -141,6 +148,8 @@ def _check_group(group: FactorGroup, members: tuple[int, ...], rule: Any) -> lis
     elif not rule.joins:
         given = f"joint= joins {own}, but {type(rule).__name__} has no joint messages"
         works = "NGMP() and EP() have"
+    elif _dimensions(group, members) < len(members):
+        given, works = f"joint= joins {own}, which are functions of fewer variables", "write it as ngmp.factor of those"
     elif len(members) > MOST_DIMENSIONS:
         given, works = f"joint= joins {len(members)} interfaces, {own}", f"at most {MOST_DIMENSIONS} can be"
     else:

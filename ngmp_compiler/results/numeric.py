@@ -1,8 +1,8 @@
 r"""Marginals of integrated sites: densities of numbers, known at the nodes of the integral.
 
 Moments are sums over the nodes. For quantiles and densities, log-masses and values are interpolated to a finer lattice
-(cubic splines along the axes of the grid) and smoothed by a Gaussian as wide as the spacing left, after shrinking
-toward the mean by as much as that adds to the variance.
+(cubic splines along the axes of the grid, such that the nodes keep their masses) and smoothed by a Gaussian as wide as
+the spacing left, with the mean and the variance kept as they are.
 """
 
 from typing import Any
@@ -92,11 +92,11 @@ class Numeric(eqx.Module):
         return jax.tree.map(lambda x: x.reshape(*x.shape[:axis], *shape, *x.shape[axis + 1 :]), found)
 
     def _table(self, u: Float[Array, " m"]) -> "_Table":
+        mean, variance = _moments(self.weights, u)
         u, mass, width = _finer(u, self.log_mass, self.weights, self.sides)
-        mean = jnp.sum(mass * u)
-        variance = jnp.sum(mass * (u - mean) ** 2)
+        near, spread = _moments(mass, u)
         width = jnp.minimum(width, 0.5 * jnp.sqrt(variance))
-        centres = mean + jnp.sqrt(1 - width**2 / variance) * (u - mean)
+        centres = mean + jnp.sqrt((variance - width**2) / spread) * (u - near)
         seen = mass > 1e-9
         low = jnp.min(jnp.where(seen, centres, jnp.inf)) - 4 * width
         high = jnp.max(jnp.where(seen, centres, -jnp.inf)) + 4 * width
@@ -157,18 +157,32 @@ def _finer(u: Array, log_mass: Array, weights: Array, sides: tuple[int, ...]) ->
     """Values and masses on a finer lattice, and the width that fills the gaps between them."""
     grids, *axes = sides
     if not axes:
-        spread = jnp.sqrt(jnp.sum(weights * (u - jnp.sum(weights * u)) ** 2))
-        return u, weights, 0.9 * spread * jnp.sum(weights**2) ** 0.2
-    times = _FINER[len(axes)]
-    log_mass = jnp.maximum(log_mass, jnp.max(log_mass) - _FLOOR).reshape(grids, *axes)
-    u = u.reshape(grids, *axes)
-    for axis, side in enumerate(axes, start=1):
-        fine = np.linspace(0.0, side - 1.0, (side - 1) * times + 1)
-        matrix = jnp.asarray(CubicSpline(np.arange(side), np.eye(side))(fine), u.dtype)
-        u, log_mass = (jnp.moveaxis(jnp.tensordot(matrix, x, axes=(1, axis)), 0, axis) for x in (u, log_mass))
+        return u, weights, 0.9 * jnp.sqrt(_moments(weights, u)[1]) * jnp.sum(weights**2) ** 0.2
+    times, shape = _FINER[len(axes)], (grids, *axes)
+    fine = [np.linspace(0.0, side - 1.0, (side - 1) * times + 1) for side in axes]
+    splines = [CubicSpline(np.arange(side), np.eye(side))(x) for side, x in zip(axes, fine, strict=True)]
+    hats = [np.maximum(1 - np.abs(x[:, None] - np.arange(side)), 0.0) for side, x in zip(axes, fine, strict=True)]
+    log_mass = jnp.maximum(log_mass, jnp.max(log_mass) - _FLOOR).reshape(shape)
+    u, log_mass = (_along(splines, x) for x in (u.reshape(shape), log_mass))
     mass = jax.nn.softmax(log_mass.reshape(-1)).reshape(log_mass.shape)
+    # Splines overshoot where the density falls steeply: what is around a node adds up to the mass of that node.
+    around = _along([hat.T for hat in hats], mass)
+    mass = mass * _along(hats, weights.reshape(shape) / jnp.maximum(around, 1e-30))
+    mass = mass / jnp.sum(mass)
     gaps = []
     for axis in range(1, u.ndim):
         both = jax.lax.slice_in_dim(mass, 1, None, axis=axis)
         gaps.append(jnp.sum(both * jnp.abs(jnp.diff(u, axis=axis))) / jnp.sum(both))
     return u.reshape(-1), mass.reshape(-1), 0.55 * jnp.max(jnp.stack(gaps))
+
+
+def _along(matrices: list[np.ndarray], x: Array) -> Array:
+    """A matrix applied along every axis but the first."""
+    for axis, matrix in enumerate(matrices, start=1):
+        x = jnp.moveaxis(jnp.tensordot(jnp.asarray(matrix, x.dtype), x, axes=(1, axis)), 0, axis)
+    return x
+
+
+def _moments(weights: Array, x: Array) -> tuple[Array, Array]:
+    mean = jnp.sum(weights * x)
+    return mean, jnp.sum(weights * (x - mean) ** 2)

@@ -19,6 +19,7 @@ from ..emit.rules import select
 from ..graph.groups import FactorGroup
 from ..graph.index import IndexMap
 from ..graph.planes import Plane
+from ..ladder import climb
 from ..pipeline import Static
 from ..program import Program
 from .infer import infer
@@ -56,7 +57,7 @@ def restarts(program: Program, key: PRNGKeyArray, starts: int, /, *, spread: flo
     program._needs_state("ngmp.restarts")
     static, dynamic = program._split((), inputs)
     found = program._jitted(_run, static, dynamic, program, starts)(dynamic, key, spread)
-    best = program._checked(static, dynamic, program._climb(static, dynamic, found.best))
+    best = program._checked(static, dynamic, climb(program, static, dynamic, found.best))
     return Restarts(best, found.free_energies, found.converged)
 
 

@@ -81,6 +81,26 @@ def test_interpreted_with_a_rest():
     assert_interpreted(learned_noise, 1e-5, 61, joint=SITE, y=Y[:3], x=X[:3], options={"joint": [("b", "t")]})
 
 
+def test_entries_of_one_vector():
+    """Two regressions on parts of one vector are those on two vectors; a row of zeros says nothing."""
+
+    def one(x, y):
+        w = ngmp.sample("w", MvNormal(jnp.zeros(4), covariance=np.diag([4.0, 4.0, 0.3, 0.3])))
+        features = jnp.stack([x**0, x], -1) * (x != 0.3)[:, None]
+        first, last = (jnp.concatenate(p, -1) for p in ((features, 0 * features), (0 * features, features)))
+        ngmp.sample("y", Normal(dot(first, w), precision=exp(dot(last, w))), obs=y)
+
+    found = ngmp.compile(one)(x=X, y=Y)
+    expected = ngmp.compile(regression, joint=[("w", "s")])(x=X[X != 0.3], y=Y[X != 0.3])
+    assert found.converged and expected.converged
+    np.testing.assert_allclose(found["w"].mean, jnp.append(expected["w"].mean, expected["s"].mean), rtol=1e-6)
+    np.testing.assert_allclose(
+        found["w"].variance, jnp.append(expected["w"].variance, expected["s"].variance), rtol=1e-6
+    )
+    constant = 0.5 * np.log(2 * np.pi) + 0.5 * Y[X == 0.3][0] ** 2
+    np.testing.assert_allclose(found.free_energy, expected.free_energy + constant, rtol=1e-6)
+
+
 def test_conjugate_is_exact():
     """A joint edge of a factor that is Gaussian in its interfaces is belief propagation: exact, evidence too."""
     tilt = 0.5 * np.log(2 * np.pi)
@@ -201,6 +221,11 @@ def unlike(y):
     ngmp.sample("x", Normal(0.0, precision=tau), obs=y)
 
 
+def tangled(y):
+    x, t = ngmp.sample("x", Normal(0.0, std=1.0)), ngmp.sample("t", Normal(0.0, std=1.0))
+    ngmp.factor("y", lambda a, b, c, y: -((y - a * b * c) ** 2), x, x + t, x - t, y)
+
+
 def crowd(y):
     z = [ngmp.sample(f"z{i}", Normal(0.0, std=1.0)) for i in range(4)]
     ngmp.factor("y", lambda a, b, c, d, y: -((y - a - b - c - d) ** 2), *z, y)
@@ -210,6 +235,7 @@ BAD = {
     "no such name": (unlike, {"joint": [("m", "lss")]}, "joint= names no variable"),
     "another family": (unlike, {"joint": [("m", "tau")]}, "a Gamma variable"),
     "no shared factor": (unlike, {"joint": [("m", "other")]}, "shares no projected factor"),
+    "fewer variables": (tangled, {"joint": [("x", "t")]}, "functions of fewer variables"),
     "mean field": (unlike, {"joint": [("m", "ls")], "method": ngmp.VMP()}, "VMP has no joint messages"),
     "too many for nested integrals": (crowd, {"joint": False}, "integrated over together"),
 }

@@ -103,10 +103,13 @@ class GenericFactor(AbstractProjected):
         n = max(x.shape[-1] for x in z)
         n = max([n, *(c.shape[0] for c in self.constants)])
         shape = (*jnp.broadcast_shapes(*(x.shape[:-1] for x in z)), n)
-        flat = [jnp.broadcast_to(x, shape).reshape(-1, n) for x in z]
+        # What is the same for all n stays without their axis, and so does what is computed of it.
+        one = [n > 1 == x.shape[-1] for x in z]
+        flat = [jnp.broadcast_to(x[..., 0], shape[:-1]).reshape(-1) if alone
+                else jnp.broadcast_to(x, shape).reshape(-1, n) for x, alone in zip(z, one, strict=True)]  # fmt: skip
         axes = [0 if c.shape[0] == n else None for c in self.constants]
         constants = [c if axis == 0 else c[0] for c, axis in zip(self.constants, axes, strict=True)]
-        over_n = jax.vmap(self._single, in_axes=(*(0 for _ in z), *axes))
+        over_n = jax.vmap(self._single, in_axes=(*(None if alone else 0 for alone in one), *axes))
         value = jax.vmap(over_n, in_axes=(*(0 for _ in z), *(None for _ in axes)))(*flat, *constants)
         if jnp.ndim(value) != 2:
             raise ValueError(f"the log-density of one factor must be a scalar; got shape {value.shape[2:]}")
@@ -163,6 +166,8 @@ class GenericDensity(Distribution):
     def _lower(self, **arguments: Any) -> Lowered:
         values = list(arguments.values())
         constant = [isinstance(v, (jax.Array, np.ndarray)) for v in values]
+        if all(constant):
+            return self._numbers(values)
         sequence = sorted(range(len(values)), key=lambda i: constant[i])  # variables first; stable
         order = tuple(sequence.index(i) for i in range(len(values)))
         variables = tuple(values[i] for i in sequence if not constant[i])
@@ -172,6 +177,13 @@ class GenericDensity(Distribution):
         function = self._try(kinds, constants, order)
         factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
         return Lowered(factor, variables)
+
+    def _numbers(self, constants: list[Array]) -> Lowered:
+        """Of numbers only, where hyperparameters are integrated."""
+        n = max(c.shape[0] for c in constants)
+        value = jax.vmap(self.log_density)(*(jnp.broadcast_to(c, (n, *c.shape[1:])) for c in constants))
+        finite = {"the log-density must be finite": jnp.isfinite(value)}
+        return Lowered(ConstantFactor(value, jnp.zeros_like(value), jnp.zeros_like(value), finite), ())
 
     def _try(self, kinds: Families, constants: tuple[Any, ...], order: tuple[int, ...]) -> Any:
         """The log-density, after it was called on abstract scalars, so that its mistakes are reported with the site."""

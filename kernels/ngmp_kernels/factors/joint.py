@@ -146,6 +146,7 @@ def _by_gradients(expectation: Any, q: MvGaussian) -> MvGaussian:
     def total(mean: Array, covariance: Array) -> Array:
         return jnp.sum(expectation(mean, 0.5 * (covariance + jnp.swapaxes(covariance, -1, -2))))
 
-    mean = q.mean
-    slope, half = jax.grad(total, (0, 1))(mean, q.covariance)
+    n = jax.eval_shape(expectation, q.mean, q.covariance).shape  # q may be one row for all of them
+    mean, covariance = (jnp.broadcast_to(x, n + x.shape[1:]) for x in (q.mean, q.covariance))
+    slope, half = jax.grad(total, (0, 1))(mean, covariance)
     return MvGaussian(slope - 2.0 * jnp.einsum("...ij,...j->...i", half, mean), half)

@@ -22,7 +22,7 @@ from ...linalg import banded_gaussian
 from ...value import Value
 from .base import GaussianExecutor, Leaf, Solution, fill, offset, potential
 from .part import Piece
-from .rows import Rows
+from .rows import Rows, flat, through
 
 
 class Layout(NamedTuple):
@@ -165,12 +165,12 @@ class JointGaussian(GaussianExecutor):
             c = t.matrices(linear.dtype)
             weighted = [lam * x if t.piece.width is None else lam @ x for x in c]
             for (i, j), pair in t.pairs.items():
-                left, right = (pair.rows.take(_flat(x)) for x in (c[i], weighted[j]))
+                left, right = (pair.rows.take(flat(x)) for x in (c[i], weighted[j]))
                 blocks = [jnp.einsum("bnd,bne->bde", x, y) for x, y in zip(left, right, strict=True)]
                 values = pair.rows.scatter(blocks).reshape(-1)
                 entries += [(at, values if len(keep) == values.size else values[keep]) for keep, at in pair.sums]
             for link, x in zip(t.links, c, strict=True):
-                parts = zip(link.rows.take(_flat(x)), link.rows.take(h.reshape(-1)), strict=True)
+                parts = zip(link.rows.take(flat(x)), link.rows.take(h.reshape(-1)), strict=True)
                 values = link.rows.scatter([jnp.einsum("bnd,bn->bd", x, y) for x, y in parts])
                 shifts.append((link.dims.reshape(-1), values.reshape(-1)))
         return _scatter(matrix, entries), _scatter(linear, shifts)
@@ -233,28 +233,17 @@ def _moments(t: _Tied, mean: Array, known: Array, response: Array) -> tuple[Arra
     """Means (n, m) and covariances (n, m, m) of the functionals of a piece, without their offset."""
     c = t.matrices(mean.dtype)
     zero: Any = 0.0
-    centre, spread, through = zero, zero, zero
+    centre, spread, border = zero, zero, zero
     for link, x in zip(t.links, c, strict=True):
-        centre += _through(link.rows, x, mean[link.dims][..., None])[..., 0]
+        centre += through(link.rows, x, mean[link.dims][..., None])[..., 0]
         if response.shape[-1]:
-            through += _through(link.rows, x, response[link.dims])
+            border += through(link.rows, x, response[link.dims])
     for (i, j), pair in t.pairs.items():
-        part = jnp.einsum("nmd,nkd->nmk", _through(pair.rows, c[i], known[pair.covariance]), c[j])
+        part = jnp.einsum("nmd,nkd->nmk", through(pair.rows, c[i], known[pair.covariance]), c[j])
         spread += part if i == j else part + jnp.swapaxes(part, -1, -2)
     if response.shape[-1]:
-        spread += jnp.einsum("nmk,nlk->nml", through, through)
+        spread += jnp.einsum("nmk,nlk->nml", border, border)
     return centre, spread
-
-
-def _through(rows: Rows, c: Float[Array, "n m d"], table: Float[Array, "count d e"]) -> Float[Array, "n m e"]:
-    """`c @ table[where]`, row by row, without a copy of the table for each."""
-    parts = zip(rows.blocks, rows.take(_flat(c)), strict=True)
-    found = [jnp.einsum("bnd,bde->bne", x, rows.vectors(table, block)) for block, x in parts]
-    return rows.put(found).reshape(*c.shape[:2], table.shape[-1])
-
-
-def _flat(x: Float[Array, "n m d"]) -> Float[Array, "nm d"]:
-    return x.reshape(-1, x.shape[-1])
 
 
 def _each_lane(function, arguments):

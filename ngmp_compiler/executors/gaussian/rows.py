@@ -78,6 +78,18 @@ class Rows(Value):
         return out
 
 
+def flat(x: Float[Array, "n m d"]) -> Float[Array, "nm d"]:
+    """The rows of n matrices as rows of one."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def through(rows: Rows, c: Float[Array, "n m d"], table: Float[Array, "count d e"]) -> Float[Array, "n m e"]:
+    """`c @ table[where]` of n matrices, whose rows are the rows, without a copy of the table for each."""
+    parts = zip(rows.blocks, rows.take(flat(c)), strict=True)
+    found = [jnp.einsum("bnd,bde->bne", x, rows.vectors(table, block)) for block, x in parts]
+    return rows.put(found).reshape(*c.shape[:2], table.shape[-1])
+
+
 def leave_one_out(rows: Rows, parts: list[Float[Array, "n *event"]]) -> list[Float[Array, "n *event"]]:
     """For every row the sum of the others that see the same vector, entry by entry: the cavity at a shared frontier.
     The N rows come in parts, and what is left of them goes in the same.

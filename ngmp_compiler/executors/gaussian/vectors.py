@@ -25,7 +25,7 @@ from ...linalg import add_jitter, factor, function_space
 from ...value import Value
 from .base import Potential, fill
 from .part import Piece
-from .rows import Rows, gram, slices
+from .rows import Rows, flat, gram, slices, through
 
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost
 
@@ -61,8 +61,11 @@ def add_vectors(term: Term, pot: Potential) -> tuple[Float[Array, "B D D"], Floa
     if c.shape[0] == 1:  # products with one matrix are many times faster than with a batch of copies
         square = jnp.einsum("md,nmk,ke->nde", c[0], precision, c[0])
         return index.add(fill(square, piece.n)), index.add(fill(linear @ c[0], piece.n))
-    square = jnp.einsum("nmd,nmk,nke->nde", c, fill(precision, piece.n), c)
-    return index.add(square), index.add(jnp.einsum("nmd,nm->nd", c, fill(linear, piece.n)))
+    rows = Rows(np.repeat(index.positions, c.shape[1]), index.size)
+    weighted = jnp.einsum("nmk,nkd->nmd", fill(precision, piece.n), c)
+    pairs = zip(rows.take(flat(c)), rows.take(flat(weighted)), strict=True)
+    square = rows.scatter([jnp.einsum("bnd,bne->bde", x, y) for x, y in pairs])
+    return square, index.add(jnp.einsum("nmd,nm->nd", c, fill(linear, piece.n)))
 
 
 def wide_moments(
@@ -70,12 +73,13 @@ def wide_moments(
 ) -> tuple[Float[Array, "n m"], Float[Array, "n m m"]]:
     """Mean and covariance of vector-valued functionals `A w` or `a w`, without their offset."""
     piece, link, index = term
-    c, m, v = piece.links[link].coefficient, index.take(mean), index.take(covariance)
+    c = piece.links[link].coefficient
     if piece.links[link].op == "scale":
-        a = jnp.ones(1, m.dtype) if c is None else jnp.asarray(c)
-        return a[:, None] * m, (a**2)[:, None, None] * v
+        a = jnp.ones(1, mean.dtype) if c is None else jnp.asarray(c)
+        return a[:, None] * index.take(mean), (a**2)[:, None, None] * index.take(covariance)
     c = fill(jnp.asarray(c), piece.n)
-    return jnp.einsum("nmd,nd->nm", c, m), jnp.einsum("nmd,nde,nke->nmk", c, v, c)
+    rows = Rows(np.repeat(index.positions, c.shape[1]), index.size)
+    return through(rows, c, mean[..., None])[..., 0], jnp.einsum("nmd,nkd->nmk", through(rows, c, covariance), c)
 
 
 def add_rows(

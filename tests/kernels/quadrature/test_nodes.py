@@ -62,12 +62,13 @@ def test_expectations_of_statistics_are_the_mean_parameters(name, x64):
 @pytest.mark.core32
 def test_gamma_nodes_stay_positive_at_extreme_shapes():
     q = Gamma.from_concentration_rate(
-        jnp.array([0.01, 0.3, 1.0, 1e6], jnp.float32), jnp.array([1e3, 1e-3, 1.0, 1e-2], jnp.float32)
+        jnp.array([0.01, 0.19, 0.3, 1.0, 1e6], jnp.float32), jnp.array([1e3, 0.1, 1e-3, 1.0, 1e-2], jnp.float32)
     )
     z, log_weights = compiled_nodes(q, Quadrature())
     assert np.all(np.asarray(z) > 0) and np.all(np.isfinite(jnp.log(z))) and np.all(np.isfinite(log_weights))
     result, _ = both(q, lambda t: -jnp.log(1 + t / q.mean))
     assert all(np.all(np.isfinite(x)) for x in result.natural)
+    assert np.all(np.isfinite(jax.vmap(q.log_density)(z)))  # as moment matching divides by it
 
 
 def test_a_rule_leaves_other_families_to_the_default():
