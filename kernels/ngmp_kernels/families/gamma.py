@@ -124,7 +124,7 @@ class Gamma(AbstractFamily):
         reach = r + jnp.sqrt(2 * r)
         n = quadrature.n if isinstance(quadrature, LogTrapezoid) else counts(quadrature).gamma
         x, log_jacobian = stretch(reach, jnp.log1p(reach), n)
-        # Small shapes put mass below the smallest positive number; node and quotient must stay positive, for their logs.
+        # Small shapes put mass below the smallest positive number; node and quotient stay positive, for their logs.
         least = 4.0 * jnp.finfo(self.dtype).tiny * jnp.maximum(self.mean, 1.0)
         tau = jnp.maximum(self.mean * jnp.exp(x), least)
         return tau, normalised(log_jacobian - a * (jnp.expm1(x) - x))
