@@ -39,6 +39,7 @@ from .apart import apart
 from .chunks import by_chunks
 from .core import Core, CoreResult, Leaves, masked
 from .initial import Given, at_interface, guesses
+from .newton import near_mode
 from .rules import AbstractRule, Incoming, StructuredVMP, select, settled
 
 Shares = dict[str, Float[Array, " n"]]
@@ -70,14 +71,14 @@ class Map(Value):
         """The groups whose factors are not conjugate."""
         return [g for g in self.plan.groups if g.projected]
 
-    def _incoming(self, group: FactorGroup, result: CoreResult, leaves: Leaves) -> Incoming:
+    def incoming(self, group: FactorGroup, result: CoreResult, leaves: Leaves) -> Incoming:
         """What stands around a group; a variable that all its factors share may have one row."""
         keys = group.keys
         marginals = tuple(_once(edge, result.edges[k]) for edge, k in zip(group.edges, keys, strict=True))
         known = tuple(map(result.cavities.get, keys)) if len(keys) > 1 else None
         return Incoming(marginals, tuple(leaves[k] for k in keys), known)
 
-    def _target(self, group: FactorGroup, j: int, incoming: Incoming) -> tuple[AbstractFamily, Array]:
+    def target(self, group: FactorGroup, j: int, incoming: Incoming) -> tuple[AbstractFamily, Array]:
         """The target of an interface by the rule of its factors, and where it exists."""
         rule = self.rules[group.name]
         return by_chunks(lambda factor, incoming: rule.target(factor, j, incoming), group.n, group.factor, incoming)
@@ -102,13 +103,13 @@ class Map(Value):
         fine: dict[str, Bool[Array, " n"]] = {}
         borrowed: dict[str, Bool[Array, " n"]] = {}
         for group in self.projected:
-            incoming = self._incoming(group, result, leaves)
+            incoming = self.incoming(group, result, leaves)
             for j, q in enumerate(incoming.marginals):
                 key = group.keys[j]
                 fine[key] = jnp.broadcast_to(q.is_proper(), (group.n,))
                 if keys is not None and key not in keys:
                     continue
-                eta, exists = self._target(group, j, incoming)
+                eta, exists = self.target(group, j, incoming)
                 if self.settles:
                     eta = settled(self.rules[group.name], group.factor, eta, incoming)  # type: ignore[arg-type]
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
@@ -156,7 +157,7 @@ class Map(Value):
         """The Bethe free energy; see the module docstring. A factor with a share has a share of each energy."""
         total = -result.log_partition
         for group in self.projected:
-            incoming = self._incoming(group, result, leaves)
+            incoming = self.incoming(group, result, leaves)
             for edge, q, leaf in zip(group.edges, incoming.marginals, incoming.leaves, strict=True):
                 if edge is not None and edge.family.core != "gaussian":  # functionals are in the partition function
                     total += jnp.sum(masked(group, leaf.dot(q.to_mean())))
@@ -205,11 +206,19 @@ class Map(Value):
             for j, hint in enumerate(hints):
                 leaf = flat[j]
                 if hint is not None or told:
-                    eta, exists = self._target(group, j, Incoming(start, tuple(flat)))
+                    eta, exists = self.target(group, j, Incoming(start, tuple(flat)))
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
                 leaves[group.keys[j]] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
-        return leaves if given else apart(self, leaves)
+        flat = frozenset(g.keys[0] for g in self.projected if g.joined and g.factor.initial()[0] is None)  # type: ignore[attr-defined]
+        if given:
+            return leaves
+        return apart(self, near_mode(self, leaves, flat) if flat else leaves)
+
+    def masked(self, leaves: Leaves) -> Leaves:
+        """Leaves that are flat where their group is masked."""
+        groups = {key: group for group in self.projected for key in group.keys}
+        return {k: jax.tree.map(lambda x, g=groups[k]: masked(g, x), leaf) for k, leaf in leaves.items()}
 
     def hinted(self) -> dict[str, bool]:
         """By leaf, whether `initial` starts it at the data."""

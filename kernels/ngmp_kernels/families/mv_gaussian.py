@@ -4,13 +4,14 @@ from typing import Any, ClassVar, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
 from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite_product
-from ..quadrature.regression import average
+from ..quadrature.regression import LogMessage
 from ..quadrature.rules import AbstractQuadrature, GaussHermite, Unscented
 from ._family import AbstractFamily, check_event, promote, register
 
@@ -151,27 +152,35 @@ class MvGaussian(AbstractFamily):
         white = inverse_factor(self._chol)
         return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)
 
-    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
-        """`m + C^{-T} u`, with C the Cholesky factor of the precision and u products of the nodes of Hermite."""
+    def _table(self, quadrature: AbstractQuadrature) -> tuple[np.ndarray, np.ndarray]:
+        """Products of the nodes of Hermite (Q, d), and their log-weights."""
         (d,) = self.event_shape
         if d > MOST_DIMENSIONS:
             raise TypeError(f"No quadrature over vectors of {d} entries: at most {MOST_DIMENSIONS}.")
         few = 3 if isinstance(quadrature, Unscented) else _PER_AXIS[d]
-        n = quadrature.n if isinstance(quadrature, GaussHermite) else few
-        u, log_weights = hermite_product(n, d)
-        table = jnp.broadcast_to(jnp.asarray(u.T, self.dtype), (*self.batch_shape, *u.T.shape))
-        z = self.mean + jnp.moveaxis(unwhiten(self._chol, table), -1, 0)
-        return z, jnp.broadcast_to(column(log_weights, self), z.shape[:-1])
+        return hermite_product(quadrature.n if isinstance(quadrature, GaussHermite) else few, d)
 
-    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
-        """With `u = C^T (z - m)`, 1, u_i and u_i u_j - [i = j] are orthogonal at three nodes an axis and more."""
-        m, chol = self.mean, self._chol
-        u = jnp.einsum("...ji,q...j->q...i", chol, z - m)
-        y = values - average(w, values)
-        y = w * jnp.where(w > 0, y, 0)
-        slope = jnp.einsum("...ij,q...j,q...->...i", chol, u, y)
-        bend = chol @ jnp.einsum("q...i,q...j,q...->...ij", u, u, y) @ jnp.swapaxes(chol, -1, -2)
-        return type(self)(slope - _matvec(bend, m), 0.5 * bend)
+    def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
+        """`m + C^{-T} u`, with C the Cholesky factor of the precision and u products of the nodes of Hermite."""
+        u, log_weights = self._table(quadrature)
+        root, mean = inverse_factor(self._chol), self.mean
+        # Entry by entry, so that XLA makes them where they are used.
+        entries = [
+            sum((root[..., j, i] * column(u[:, j], self) for j in range(i, u.shape[1])), mean[..., i])
+            for i in range(u.shape[1])
+        ]
+        return jnp.stack(entries, -1), jnp.broadcast_to(column(log_weights, self), entries[0].shape)
+
+    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self:
+        """With `u = C^T (z - m)`, 1, u_i and u_i u_j - [i = j] are orthogonal at three nodes an axis and more; and the
+        same at all rows, so that the regression is two products with a table."""
+        u, log_weights = (jnp.asarray(x, self.dtype) for x in self._table(quadrature))
+        w, values, chol = jnp.exp(log_weights), log_message(self.nodes(quadrature)[0]), self._chol
+        y = values - jnp.tensordot(w, values, 1, precision="highest")
+        slope, bend = (jnp.moveaxis(jnp.tensordot(table, y, 1, precision="highest"), 0, -1)
+                       for table in ((w[:, None] * u).T, (w * (u.T[:, None] * u.T)).reshape(-1, len(u))))  # fmt: skip
+        bend = chol @ bend.reshape(*bend.shape[:-1], *chol.shape[-2:]) @ jnp.swapaxes(chol, -1, -2)
+        return type(self)(_matvec(chol, slope) - _matvec(bend, self.mean), 0.5 * bend)
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """As of a scalar: `Lambda (z - m)` of a draw z."""
