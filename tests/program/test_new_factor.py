@@ -33,7 +33,7 @@ from ngmp_kernels.families import Gaussian
 
 
 class ExponentialLog(AbstractProjected):
-    """`f(z) = Exponential(out; rate e^z)`: `l(z) = z - out e^z`."""
+    """`f(z) = Waiting(out; rate e^z)`: `l(z) = z - out e^z`."""
 
     interfaces: ClassVar = ("z",)
     families: ClassVar = (Gaussian,)
@@ -70,8 +70,8 @@ class ExponentialRate(AbstractConjugate):
         return 1.0 / tau, 1.0 / tau**2
 
 
-class Exponential(Distribution):
-    """`Exponential(rate)` of waiting times: the rate is `exp` of an affine expression or a Gamma variable."""
+class Waiting(Distribution):
+    """`Waiting(rate)` of waiting times: the rate is `exp` of an affine expression or a Gamma variable."""
 
     __slots__ = ()
     family = None
@@ -135,7 +135,7 @@ class Gumbel(Distribution):
 def registered():
     """The two distributions, known to the registry for the length of a test."""
     before = dict(REGISTRY)
-    for distribution in (Exponential, Gumbel):
+    for distribution in (Waiting, Gumbel):
         register(distribution)
     yield
     REGISTRY.clear()
@@ -187,7 +187,7 @@ def check(program: ngmp.Program, log_joint: np.ndarray, **inputs: Any) -> ngmp.P
 def test_a_projected_factor_of_a_log_rate():
     def model(y, mask):
         z = ngmp.sample("z", Normal(0.5, variance=2.0))
-        ngmp.sample("y", Exponential(exp(z)), obs=y, mask=mask)
+        ngmp.sample("y", Waiting(exp(z)), obs=y, mask=mask)
 
     seen = np.array([True, True, False, True, True])
     log_joint = -0.25 * (GRID - 0.5) ** 2 - 0.5 * np.log(4 * np.pi)
@@ -216,7 +216,7 @@ def test_a_conjugate_factor():
     def model(y):
         rate = ngmp.sample("rate", Gamma(2.0, rate=3.0))
         for k in range(len(y)):
-            ngmp.sample("y", Exponential(rate), obs=y[k])
+            ngmp.sample("y", Waiting(rate), obs=y[k])
 
     post = ngmp.compile(model)(y=TIMES)
     np.testing.assert_allclose([post["rate"].concentration, post["rate"].rate], [7.0, 3.0 + TIMES.sum()], rtol=1e-9)
@@ -234,7 +234,7 @@ def test_it_lives_in_any_structure():
         def step(z, inputs):
             features, time = inputs
             z = ngmp.sample("z", Normal(z, variance=0.2))
-            ngmp.sample("y", Exponential(exp(z)), obs=time)
+            ngmp.sample("y", Waiting(exp(z)), obs=time)
             ngmp.sample("g", Gumbel(dot(features, w), scale=1.0), obs=time)
             return z, None
 
@@ -250,9 +250,9 @@ def test_it_lives_in_any_structure():
 def test_what_it_does_not_know_is_refused():
     def model(y):
         z = ngmp.sample("z", Normal(0.0, variance=1.0))
-        ngmp.sample("y", Exponential(z), obs=y)
+        ngmp.sample("y", Waiting(z), obs=y)
 
-    with pytest.raises(ngmp.ModelError, match="site 'y', interface rate: Exponential has no kernel.*rate=exp"):
+    with pytest.raises(ngmp.ModelError, match="site 'y', interface rate: Waiting has no kernel.*rate=exp"):
         ngmp.compile(model)(y=TIMES)
     with pytest.raises(ValueError, match="registered already"):
-        register(Exponential)
+        register(Waiting)

@@ -10,10 +10,10 @@ from ..distribution import BETA, CONSTANT, Distribution, Lowered, Signature, as_
 from ..factor import Families, Values
 from ..families import Beta as BetaFamily
 from .generic import ConstantFactor
-from .given import AbstractPrior
+from .given import AbstractMember
 
 
-class BetaPrior(AbstractPrior):
+class BetaPrior(AbstractMember):
     """`f(p) = Beta(p; a, b)` with constant parameters."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)

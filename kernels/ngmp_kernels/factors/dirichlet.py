@@ -9,10 +9,10 @@ from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature
 from ..factor import Families
 from ..families import Dirichlet as DirichletFamily
 from .generic import ConstantFactor
-from .given import AbstractPrior
+from .given import AbstractMember
 
 
-class DirichletPrior(AbstractPrior):
+class DirichletPrior(AbstractMember):
     """`f(p) = Dirichlet(p; concentration)` with constant concentration, over K classes."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("p",)

@@ -21,10 +21,10 @@ from ..distribution import (
 from ..factor import Families, Values
 from ..families import Gamma as GammaFamily
 from .generic import ConstantFactor
-from .given import AbstractPrior
+from .given import AbstractMember
 
 
-class GammaPrior(AbstractPrior):
+class GammaPrior(AbstractMember):
     """`f(tau) = Gamma(tau; concentration, rate)` with constant parameters."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("tau",)

@@ -12,7 +12,7 @@ from ..families import AbstractFamily
 from .generic import ConstantFactor
 
 
-class AbstractPrior(AbstractConjugate):
+class AbstractMember(AbstractConjugate):
     """A member q of its family, normalised: `log f(z) = eta . T(z) - A(eta)`."""
 
     @abc.abstractmethod
@@ -36,7 +36,7 @@ class AbstractPrior(AbstractConjugate):
         return Lowered(ConstantFactor(value, *self.moments(value), {**self.checks(), **conditions}, self), ())
 
 
-class Given(AbstractPrior):
+class Given(AbstractMember):
     """`f(z) = q(z)`, normalised: `log f(z) = eta . T(z) - A(eta)` with `eta` the natural parameters of `q`."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("out",)

@@ -25,11 +25,11 @@ from ..families import Gamma, Gaussian
 from ..families import InverseGamma as InverseGammaFamily
 from ..numerics.special import LOG_2PI
 from .generic import ConstantFactor
-from .given import AbstractPrior
+from .given import AbstractMember
 from .normal_noise import NoisePrecision
 
 
-class InverseGammaPrior(AbstractPrior):
+class InverseGammaPrior(AbstractMember):
     """`f(v) = InverseGamma(v; concentration, scale)` with constant parameters."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("v",)

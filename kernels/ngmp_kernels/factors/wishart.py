@@ -21,10 +21,10 @@ from ..families import Wishart as WishartFamily
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
 from ..numerics.special import LOG_2PI
 from ..quadrature.projection import Quadrature, nodes
-from .given import AbstractPrior
+from .given import AbstractMember
 
 
-class WishartPrior(AbstractPrior):
+class WishartPrior(AbstractMember):
     """`f(W) = Wishart(W; df, scale)` with constant parameters, by the inverse of the scale."""
 
     interfaces: ClassVar[tuple[str, ...]] = ("W",)
