@@ -1,9 +1,11 @@
 """Does it converge on models that are fine but hard? `python benchmarks/hard.py [--cases walk ...] [--seeds 3]`
 
-For every case of `hard_models.py`: how many seeds converge, sweeps, the worst residual, and processor time.
+For every case of `hard_models.py`: how many seeds converge, sweeps, the worst residual, and processor time. Rows of all
+seeds replace those that are kept, as they come; `--resume` leaves out the cases that are.
 """
 
 import argparse
+import json
 import time
 from typing import Any
 
@@ -13,7 +15,7 @@ jax.config.update("jax_enable_x64", True)
 
 import numpy as np  # noqa: E402
 from hard_models import CASES, HardCase  # noqa: E402
-from report import save, table  # noqa: E402
+from report import RESULTS, save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
 
@@ -45,16 +47,21 @@ def run(name: str, case: HardCase, seeds: int) -> list[Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="*", default=[""], help="parts of names")
-    parser.add_argument("--seeds", type=int, default=None)
+    parser.add_argument("--seeds", type=int, default=None, help="at most so many of each; not kept")
+    parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
+    path = RESULTS / "hard.json"
+    kept = {row[0]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
     rows = []
     for name, case in CASES.items():
-        if any(part in name for part in options.cases):
-            rows.append(run(name, case, min(options.seeds or case.seeds, case.seeds)))
-            print(*rows[-1], sep=" | ", flush=True)
+        if not any(part in name for part in options.cases) or options.resume and name in kept:
+            continue
+        rows.append(run(name, case, min(options.seeds or case.seeds, case.seeds)))
+        print(*rows[-1], sep=" | ", flush=True)
+        if options.seeds is None:
+            kept[name] = rows[-1]
+            save("hard", {"header": HEADER, "rows": [kept[n] for n in CASES if n in kept]})
     print(table("Hard models", HEADER, rows))
-    if options.cases == [""] and options.seeds is None:
-        print("saved", save("hard", {"header": HEADER, "rows": rows}))
 
 
 if __name__ == "__main__":
