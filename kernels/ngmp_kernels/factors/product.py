@@ -43,7 +43,6 @@ class ProductNoise(AbstractProjected):
     """
 
     support: ClassVar[str | None] = "real"
-    joins: ClassVar[str] = "asked"
     out: Float[Values, " #n"] | None = None
     precision: Float[Values, " #n"] | None = None
 
