@@ -4,9 +4,13 @@
 factor become one edge
 
 - if one variable stands behind two of them: their messages would not be independent;
-- if the factor says so (`joins` is "always"), as one of more than three unknowns does; or
+- if the factor says so (`joins` is "always"), as one of more than three unknowns does;
 - if the variables of two of them are shared by `MANY` factors of the group and more, each: what these say of their
-  correlation adds up, and separate edges lose it. Factors that are read as the paper does (`joins` is "asked") are not.
+  correlation adds up, and separate edges lose it; or
+- if the variables of one are those of another in the next factor, as along a chain `Normal(phi * z, ...)`.
+
+The last two do not hold of factors that are read as the paper does (`joins` is "asked"), nor where more than `MOST`
+dimensions are shared, which the core would have to solve for jointly.
 
 `joint=[("m", "ls")]` joins the interfaces of these variables wherever they share a factor, whatever the rule says;
 `joint=False` joins none.
@@ -27,10 +31,12 @@ from ..errors import ModelError, Problem, listed
 from ..graph.edges import Functional, Link
 from ..graph.groups import FactorGroup
 from ..graph.index import index_map
+from ..graph.planes import Plane
 from .factorise import Names, touched
 from .lower import merge
 
 MANY = 3  # factors for every variable, on average
+MOST = 256  # dimensions that several factors share
 Asked = tuple[tuple[str, ...], ...] | bool | None
 
 
@@ -82,17 +88,37 @@ def by_rule(group: FactorGroup) -> Joined | None:
         return Joined(tuple(able), "one variable stands behind two interfaces")
     if joins == "always":
         return Joined(tuple(able), f"a factor of {len(group.edges)} unknowns is integrated over them together")
-    shared = [j for j in able if any(_per_variable(link) >= MANY for link in group.edges[j].ends())]  # type: ignore[union-attr]
-    if len(shared) < 2 or joins == "asked":
+    links = [(j, link) for j in able for link in group.edges[j].ends()]
+    shared = list(dict.fromkeys(j for j, link in links if _per_variable(link) >= MANY))
+    held = {(link.plane, i) for _, link in links if _per_variable(link) >= 2 for i in np.unique(link.index.positions)}
+    if joins == "asked" or sum(_size(plane) for plane, _ in held) > MOST:
         return None
-    own = " and ".join(group.factor.interfaces[j] for j in shared)
-    return Joined(tuple(able), f"many factors share the variables of {own}")
+    if len(shared) > 1:
+        own = " and ".join(group.factor.interfaces[j] for j in shared)
+        return Joined(tuple(able), f"many factors share the variables of {own}")
+    following = [(i, j) for i, a in links for j, b in links if i < j and _along(a, b)]
+    if following:
+        own = " and ".join(group.factor.interfaces[j] for j in following[0])
+        return Joined(tuple(able), f"{own} are neighbours along a chain")
+    return None
+
+
+def _along(a: Link, b: Link) -> bool:
+    """Whether the variables of two links are those of one chain: consecutive, and most of them the same."""
+    one, other = a.index.positions, b.index.positions
+    if a.plane != b.plane or len(one) < 2 or (np.diff(one) != 1).any() or (np.diff(other) != 1).any():
+        return False
+    return bool(abs(int(one[0]) - int(other[0])) < len(one))
+
+
+def _size(plane: Plane) -> int:
+    return plane.event_shape[0] if plane.event_shape else 1
 
 
 def _dimensions(group: FactorGroup, members: Iterable[int]) -> int:
     """Of the variables behind some interfaces of one factor: fewer than interfaces have no joint density."""
     ends = {(end.plane, int(end.index.positions[0])) for j in members for end in group.edges[j].ends()}
-    return sum(plane.event_shape[0] if plane.event_shape else 1 for plane, _ in ends)
+    return sum(_size(plane) for plane, _ in ends)
 
 
 def _per_variable(link: Link) -> float:

@@ -179,6 +179,36 @@ def test_described():
     assert "joint edges" not in ngmp.compile(mean_scale, joint=False).lower(y=Y).describe()
 
 
+def autoregression(y):
+    """A chain whose coefficient is unknown."""
+    phi = ngmp.sample("phi", Normal(0.5, std=0.5))
+
+    def step(z, y):
+        z = ngmp.sample("z", Normal(phi * z, std=0.5))
+        ngmp.sample("y", Normal(z, std=0.4), obs=y)
+        return z, None
+
+    ngmp.scan(step, ngmp.sample("z0", Normal(0.0, std=1.0)), y)
+
+
+def test_a_chain_stays_one():
+    """Of unknown coefficient, a chain is solved along a band with the coefficient beside it."""
+    plan = ngmp.compile(autoregression).lower(y=np.ones(300)).describe()
+    assert "z.(r, a, b): one edge, since r and b are neighbours along a chain" in plan
+    assert "banded: " in plan and "a border of 1" in plan
+
+
+def test_many_shared_variables_stay_apart():
+    """A table of 300 by 300 effects is not solved jointly without being asked."""
+
+    def crossed(y):
+        a, b = (ngmp.sample(n, Normal(np.zeros(s), std=1.0)) for n, s in (("a", (300, 1)), ("b", (1, 300))))
+        zero = np.zeros((300, 300))
+        ngmp.factor("y", lambda a, b, y: -((y - jnp.exp(a + b)) ** 2), a + zero, b + zero, y)
+
+    assert "joint edges" not in ngmp.compile(crossed).lower(y=np.ones((300, 300))).describe()
+
+
 def test_prediction():
     """Predictions read the entries of a joint edge."""
     apart, joint = (ngmp.compile(noise, joint=j) for j in (False, [("m", "ls")]))

@@ -43,7 +43,6 @@ class ProductNoise(AbstractProjected):
     """
 
     support: ClassVar[str | None] = "real"
-    joins: ClassVar[str] = "asked"
     out: Float[Values, " #n"] | None = None
     precision: Float[Values, " #n"] | None = None
 
@@ -176,7 +175,9 @@ def product_square(
     With u, v, w the deviations of r, a, b: $r - a b = d + u - m_b v - m_a w - v w$, $d = m_r - m_a m_b$.
     """
     if out is not None:
-        mean = jnp.concatenate([jnp.broadcast_to(out, mean.shape[:-1])[..., None], mean], -1)
+        batch = jnp.broadcast_shapes(jnp.shape(out), mean.shape[:-1])
+        given = jnp.broadcast_to(out, batch)[..., None]
+        mean = jnp.concatenate([given, jnp.broadcast_to(mean, (*batch, *mean.shape[-1:]))], -1)
         covariance = jnp.pad(covariance, [(0, 0)] * (covariance.ndim - 2) + [(1, 0), (1, 0)])
     r, a, b = (mean[..., i] for i in range(3))
     v, w, c = covariance[..., 1, 1], covariance[..., 2, 2], covariance[..., 1, 2]

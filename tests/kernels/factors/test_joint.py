@@ -86,6 +86,18 @@ def test_projection(name, rng, x64):
     assert (known is not None) == (name in CLOSED)
 
 
+@pytest.mark.parametrize("name", FACTORS)
+def test_one_row_for_all(name, rng):
+    """A marginal that all factors share may have one row."""
+    factor = FACTORS[name]
+    joint = JointFactor(factor, tuple(range(len(factor.interfaces))))
+    one = jax.tree.map(lambda x: x[:1], marginal(rng, len(factor.interfaces)))
+    same = jax.tree.map(lambda x: jnp.broadcast_to(x, (N, *x.shape[1:])), one)
+    found, expected = jax.jit(lambda: tuple(joint.project(0, q, (q,), RULE) for q in (one, same)))()
+    np.testing.assert_allclose(jnp.broadcast_to(found.eta1, expected.eta1.shape), expected.eta1, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(jnp.broadcast_to(found.eta2, expected.eta2.shape), expected.eta2, rtol=1e-4, atol=1e-4)
+
+
 def test_separable(rng):
     """With independent entries and a log-density that is a sum over them, the message is that of the entries alone."""
 
