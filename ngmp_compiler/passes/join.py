@@ -4,7 +4,7 @@
 factor become one edge
 
 - if one variable stands behind two of them: their messages would not be independent;
-- if the factor says so (`joins` is "always"), as one of more than three unknowns does;
+- if the factor says so (`joins` is "always"): one of more than three unknowns, or with no kernel for each on its own;
 - if the variables of two of them are shared by `MANY` factors of the group and more, each: what these say of their
   correlation adds up, and separate edges lose it; or
 - if the variables of one are those of another in the next factor, as along a chain `Normal(phi * z, ...)`.
@@ -65,7 +65,7 @@ def join(groups: list[FactorGroup], rules: dict[str, Any], asked: Asked, names: 
             found[group.name] = ruled
         elif own.joins == "always":
             what = f"its {len(group.edges)} unknowns are integrated over together, under NGMP() or EP()"
-            works = "factors of up to three work with any rule, and with joint=False"
+            works = "leave joint= to its rule; ngmp.factor of up to three unknowns works with any rule"
             problems.append(Problem(group.given.name, None, what, works))
     problems += _check_clusters(clusters, names, [(g, found[g.name]) for g in groups if g.name in found])
     if problems:

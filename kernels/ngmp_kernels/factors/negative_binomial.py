@@ -75,6 +75,7 @@ class NegativeBinomialLogs(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("z", "d")
     families: ClassVar[Families] = (Gaussian, Gaussian)
+    joins: ClassVar[str] = "always"
     support: ClassVar[str | None] = "count"
     counts: Float[Values, " #n"]
 

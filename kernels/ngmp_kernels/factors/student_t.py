@@ -77,6 +77,7 @@ class StudentTLogScale(AbstractProjected):
 
     interfaces: ClassVar[tuple[str, ...]] = ("r", "s")
     families: ClassVar[Families] = (Gaussian, Gaussian)
+    joins: ClassVar[str] = "always"
     support: ClassVar[str | None] = "real"
     df: Float[Values, " #n"]
 

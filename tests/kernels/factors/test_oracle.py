@@ -18,11 +18,9 @@ from ngmp_kernels.factors.gated import Gated
 from ngmp_kernels.factors.generic import ConstantFactor, GenericFactor
 from ngmp_kernels.factors.inverse_gamma import NoiseVariance
 from ngmp_kernels.factors.latent_probs import LatentProbs
-from ngmp_kernels.factors.negative_binomial import NegativeBinomialLogs
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal_noise import NoisePrecision
 from ngmp_kernels.factors.product import ProductNoise
-from ngmp_kernels.factors.student_t import StudentTLogScale
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
 from ngmp_kernels.factors.wishart import NoiseWishart
 from tests.kernels.factors.cases import ORACLE
@@ -41,10 +39,7 @@ from tests.kernels.factors.references import BAD, DENSITY, FACTORS, MOMENTS
 
 PROJECTED = [c for c in FACTORS if issubclass(c, AbstractProjected)]
 CONJUGATE = [c for c in FACTORS if issubclass(c, AbstractConjugate)]
-PAIRS = (
-    NoisePrecision, NoiseLogPrecision, NoiseVariance, GenericFactor, LatentProbs, SwitchedNoise, ProductNoise,
-    StudentTLogScale, NegativeBinomialLogs,
-)  # fmt: skip
+PAIRS = (NoisePrecision, NoiseLogPrecision, NoiseVariance, GenericFactor, LatentProbs, SwitchedNoise, ProductNoise)
 MEAN_FIELD = (NoiseWishart, *LEARNED)  # no projection of exact messages: test_mean_field_projection
 JOINT = [c for c in PROJECTED if c.joins == "always"]  # test_joint.py
 SEVERAL = [c for c in PROJECTED if c not in (*MEAN_FIELD, *JOINT)]
