@@ -275,30 +275,6 @@ def ref_measurement_error(numpyro, dist, x, y):
     numpyro.sample("y", dist.Normal(b * t + a, 0.4), obs=y)
 
 
-def ar1(y):
-    """A latent chain of unknown coefficient, seen with noise."""
-    phi = ngmp.sample("phi", Normal(0.5, std=0.5))
-
-    def step(z, y):
-        z = ngmp.sample("z", Normal(phi * z, std=0.5))
-        ngmp.sample("y", Normal(z, std=0.4), obs=y)
-        return z, None
-
-    ngmp.scan(step, ngmp.sample("z0", Normal(0.0, std=1.0)), y)
-
-
-def ref_ar1(numpyro, dist, y):
-    phi = numpyro.sample("phi", dist.Normal(0.5, 0.5))
-    u = numpyro.sample("u", dist.Normal(jnp.zeros(len(y) + 1), 1.0).to_event(1))
-
-    def step(z, u):
-        z = phi * z + 0.5 * u
-        return z, z
-
-    z = jax.lax.scan(step, u[0], u[1:])[1]
-    numpyro.sample("y", dist.Normal(z, 0.4), obs=y)
-
-
 def two_parameter(y):
     """2PL: logit P(y_ij) = e^{k_j} theta_i - d_j."""
     students, items = y.shape
@@ -360,10 +336,6 @@ def cases() -> list[Case]:
     t = rng.standard_normal(ROWS)
     seen = {"x": t + 0.5 * rng.standard_normal(ROWS), "y": 0.5 + 1.2 * t + 0.4 * rng.standard_normal(ROWS)}
     out.append(Case("measurement error", measurement_error, seen, ref_measurement_error))
-    states = np.zeros(ROWS + 1)
-    for k in range(ROWS):
-        states[k + 1] = 0.8 * states[k] + 0.5 * rng.standard_normal()
-    out.append(Case("latent AR(1)", ar1, {"y": states[1:] + 0.4 * rng.standard_normal(ROWS)}, ref_ar1))
     ability, hard = rng.standard_normal(50), rng.standard_normal(10)
     slopes = np.exp(0.4 * rng.standard_normal(10))
     right = rng.random((50, 10)) < 1 / (1 + np.exp(-(slopes * ability[:, None] - hard)))
