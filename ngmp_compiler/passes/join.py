@@ -7,7 +7,8 @@ factor become one edge
 - if the factor says so (`joins` is "always"): one of more than three unknowns, or with no kernel for each on its own;
 - if the variables of two of them are shared by `MANY` factors of the group and more, each: what these say of their
   correlation adds up, and separate edges lose it; or
-- if the variables of one are those of another in the next factor, as along a chain `Normal(phi * z, ...)`.
+- if the variables of one are those of another in the next factor, as along a chain `Normal(phi * z, ...)`, and the
+  factor says so (`joins` is "chains").
 
 The last two do not hold of factors that are read as the paper does (`joins` is "asked"), nor where more than `MOST`
 dimensions are shared, which the core would have to solve for jointly.
@@ -97,7 +98,7 @@ def by_rule(group: FactorGroup) -> Joined | None:
         own = " and ".join(group.factor.interfaces[j] for j in shared)
         return Joined(tuple(able), f"many factors share the variables of {own}")
     following = [(i, j) for i, a in links for j, b in links if i < j and _along(a, b)]
-    if following:
+    if joins == "chains" and following:
         own = " and ".join(group.factor.interfaces[j] for j in following[0])
         return Joined(tuple(able), f"{own} are neighbours along a chain")
     return None

@@ -162,7 +162,7 @@ def _parameters(group: Group, dtype: Any) -> dict[str, Any]:
         out |= map_arguments(own, lambda x, _, fill=fill: _clean(_cast(x, dtype), fill, None))
     if group.observed:  # a boolean outcome would widen to the default precision
         out["out"] = _clean(_cast(out["out"], dtype).astype(dtype), group.distribution.placeholder, group.mask)
-    return out
+    return {name: out[name] for name in values}  # in their order: it is that of the arguments of `ngmp.factor`
 
 
 def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | list[Problem]:

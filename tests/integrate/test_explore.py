@@ -73,10 +73,8 @@ def test_a_curved_density(dim):
 
 def test_no_end():
     """A density that does not fall off is said not to."""
-    found, *_ = integrated(lambda v: -jnp.log1p(jnp.exp(-v[0])) - 1e-4 * v[0] ** 2, 1)
     flat, *_ = integrated(lambda v: jnp.zeros(()), 2)
     assert not bool(flat.ends)
-    assert bool(found.ends) or not bool(found.found)
 
 
 def test_points_without_a_value():

@@ -43,6 +43,7 @@ class ProductNoise(AbstractProjected):
     """
 
     support: ClassVar[str | None] = "real"
+    joins: ClassVar[str] = "chains"
     out: Float[Values, " #n"] | None = None
     precision: Float[Values, " #n"] | None = None
 
