@@ -190,6 +190,23 @@ def product_inputs(d: Draw) -> dict[str, Any]:
     return {"y": d.reals(8), "seen": d.mask(8), "m": d.centre(10.0), "v": v, "u": u, "r": d.noise()}
 
 
+def product_log_scale(y, seen, m, v, u, r):
+    a, b = ngmp.sample("a", Normal(m, variance=v)), ngmp.sample("b", Normal(jnp.ones(8), variance=u))
+    ls = ngmp.sample("ls", Normal(0.5 * jnp.log(r), std=0.5))
+    ngmp.sample("y", Normal(a * b, std=ngmp.exp(ls)), obs=y, mask=seen)
+
+
+def student_log_scale(y, seen, m, v, r):
+    x, ls = ngmp.sample("x", Normal(m, variance=v)), ngmp.sample("ls", Normal(0.5 * jnp.log(r), std=1.0))
+    ngmp.sample("y", ngmp.StudentT(4.0, x + jnp.zeros(8), scale=ngmp.exp(ls)), obs=y, mask=seen)
+
+
+def log_dispersion(y, seen, m, v):
+    f, r = ngmp.sample("f", Normal(m, variance=v)), ngmp.sample("r", Normal(1.0, std=1.0))
+    mean = ngmp.exp(f + jnp.zeros(8))
+    ngmp.sample("y", ngmp.NegativeBinomial(mean=mean, dispersion=ngmp.exp(r)), obs=y, mask=seen)
+
+
 def node(y, seen, m, v, r):
     x = ngmp.sample("x", Normal(m + jnp.zeros(8), variance=v))
     ngmp.sample("y", Normal(ngmp.apply(lambda x: x + 0.5 * jnp.sin(x), x, name="h"), variance=r), obs=y, mask=seen)
@@ -230,6 +247,11 @@ TEMPLATES = {
     "Wishart": Template(wishart, vectors),
     "known means": Template(known_means, known_vectors),
     "product": Template(product, product_inputs),
+    "product, log-scale": Template(product_log_scale, product_inputs),
+    "t with unknown log-scale": Template(student_log_scale, node_inputs),
+    "negative binomial, log-dispersion": Template(
+        log_dispersion, lambda d: {"y": d.counts(8), "seen": d.mask(8), "m": d.log_centre(), "v": d.variance()}
+    ),
     "node": Template(node, node_inputs),
     "vector node": Template(vector_node, vector_node_inputs),
 }

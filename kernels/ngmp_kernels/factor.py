@@ -127,7 +127,7 @@ class AbstractProjected(AbstractFactor):
     calm: ClassVar[float] = 0.0
     """Of a factor of one Gaussian interface: the variance up to which `edge_moments` need not be looked at."""
     joins: ClassVar[str] = "shared"
-    """When Gaussian interfaces are one edge: "always", if "shared", that or along "chains", "asked"; see `passes.join`."""
+    """When Gaussian interfaces are one edge: "always", "shared", "chains" or "asked"; see `passes.join`."""
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         """The exact belief-propagation log-message toward interface `j`, a function (Q, n) -> (Q, n) of `z_j`:
