@@ -1,4 +1,8 @@
-"""What a declaration costs before it runs: `python benchmarks/compile_time.py`
+"""What a declaration costs before it runs: `python benchmarks/compile_time.py [--first] [--gallery] [--before]`
+
+First, what the first call of twelve ordinary models costs (`compile_cases.py`; with `--gallery` of all models of the
+gallery): fused kernels, and processor seconds of tracing, lowering and compiling. What was measured with `--before` is
+kept, and stands beside later figures. With `--first` nothing else is measured. Then:
 
 The Poisson chain as a scan and as a Python loop of 3288 steps (trace + compile, interleaved, medians of three fresh
 programs each), every model of the gallery once, a loop of 100,000 factors, a random tree of 10,000 scalars and a
@@ -6,7 +10,10 @@ lattice of 100 x 100. Processor time stands beside wall time, which other jobs o
 with the figures). Tracing alone is the median of three; equations are those of the whole program, inner ones included.
 """
 
+import argparse
+import json
 import os
+import re
 import statistics
 import time
 
@@ -16,7 +23,8 @@ jax.config.update("jax_enable_x64", True)
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-from report import save, table  # noqa: E402
+from compile_cases import cases  # noqa: E402
+from report import RESULTS, save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
 import ngmp_models  # noqa: E402
@@ -24,6 +32,50 @@ from ngmp_compiler.declare.inputs import wrap  # noqa: E402
 from ngmp_compiler.declare.sample import trace  # noqa: E402
 
 RNG = np.random.default_rng(0)
+
+
+FIRST = ["fusions", "trace, s", "lower, s", "compile, s", "first call, s"]
+
+
+def first_call(model, inputs, options) -> list[float]:
+    """Fused kernels, and processor seconds of tracing, lowering, compiling and all three, of a fresh program."""
+    program = ngmp.compile(model, **options)
+    fixed = {k: x for k, x in inputs.items() if isinstance(x, int | str | bool)}
+    free = {k: x for k, x in inputs.items() if k not in fixed}
+    call = jax.jit(lambda given: jax.tree.leaves(program(**given, **fixed)))
+    times = [time.process_time()]
+    stage = call.trace(free)
+    times.append(time.process_time())
+    stage = stage.lower()
+    times.append(time.process_time())
+    stage = stage.compile()
+    times.append(time.process_time())
+    took = [b - a for a, b in zip(times, times[1:], strict=False)]
+    return [len(re.findall(r" fusion\(", stage.as_text())), *took, sum(took)]
+
+
+def first_calls(gallery: bool, before: bool) -> dict:
+    """The twelve models, and those of the gallery if asked for, beside what was kept of them; printed as they come."""
+    found = [(case.name, case.model, case.inputs, {}) for case in cases()]
+    if gallery:
+        from gallery import cases as models
+
+        found += [(f"gallery: {case.name}", case.model, case.inputs, case.options) for _, case in models()]
+    path = RESULTS / "first_call.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    rows = kept.get("before" if before else "after", {})
+    for name, *case in found:
+        rows[name] = first_call(*case)
+        print(name, *(f"{x:.4g}" for x in rows[name]), flush=True)
+    content = {k: kept.get(k, {}) for k in ("before", "after")} | {"before" if before else "after": rows}
+    load = {"load": os.getloadavg()[1], "header": FIRST}
+    print("saved", save("first_call", load | content))
+    old = content["before"]
+    both = [[name, *(x for pair in zip(old.get(name, [""] * 5), row, strict=True) for x in pair)]
+            for name, row in content["after"].items()]  # fmt: skip
+    header = ["model", *(f"{name} {when}" for name in FIRST for when in ("before", "now"))]
+    print(table("First call, one processor", header, both))
+    return content
 
 
 def seconds(model, **inputs) -> tuple[float, float]:
@@ -85,6 +137,17 @@ def program_size(model, **inputs) -> int:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--first", "--gallery", "--before"):
+        parser.add_argument(flag, action="store_true")
+    given = parser.parse_args()
+    first_calls(given.gallery, given.before)
+    if not given.first:
+        others()
+
+
+def others() -> None:
+    """Chains, loops, trees and lattices of many factors."""
     counts = RNG.poisson(5.0, 3288)
     forms = {"scan": ngmp_models.poisson_chain, "loop": ngmp_models.poisson_chain_loop}
     seconds(forms["scan"], y=counts[:10])  # jax's own first-use costs

@@ -47,8 +47,9 @@ class Case(NamedTuple):
     model: Callable
     inputs: dict[str, Any]
     grid: dict[str, np.ndarray]
-    log_joint: Callable[..., Any]
+    log_joint: Callable[..., Any] | None  # None: the reference is NUTS on `everything`, a NumPyro model of the inputs
     latent: tuple[str, ...] = ()  # axes of the grid that are variables of the graph, not integrated
+    everything: Callable[..., Any] | None = None
 
 
 def half_cauchy(x: Any, s: float) -> Any:
@@ -160,9 +161,8 @@ def matern() -> Case:
     return Case("Matern regression", model, {"y": y, "apart": apart}, grid, log_joint)
 
 
-def effects(name: str, model: Callable, y: Any, log_density: Callable, seed: int) -> Case:
+def effects(name: str, model: Callable, y: Any, log_density: Callable) -> Case:
     """Groups with a random intercept: the evidence by Gauss-Hermite quadrature in each."""
-    del seed
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
 
     def log_joint(m, sd):
@@ -183,7 +183,7 @@ def poisson_effects() -> Case:
         b = ngmp.sample("b", Normal(ngmp.broadcast_to(m, (12, 1)), std=sd))
         ngmp.sample("y", Poisson(exp(ngmp.broadcast_to(b, (12, 4)))), obs=y)
 
-    return effects("Poisson effects", model, y, lambda y, f: y * f - jnp.exp(f) - gammaln(y + 1), 6)
+    return effects("Poisson effects", model, y, lambda y, f: y * f - jnp.exp(f) - gammaln(y + 1))
 
 
 def binomial_effects() -> Case:
@@ -197,10 +197,9 @@ def binomial_effects() -> Case:
         ngmp.sample("y", Binomial(10.0, logits=ngmp.broadcast_to(b, (15, 2))), obs=y)
 
     def log_density(y, f):
-        choose = gammaln(11.0) - gammaln(y + 1) - gammaln(11.0 - y)
-        return choose + y * f - 10 * jax.nn.softplus(f)
+        return gammaln(11.0) - gammaln(y + 1) - gammaln(11.0 - y) + y * f - 10 * jax.nn.softplus(f)
 
-    return effects("binomial effects", model, y, log_density, 7)
+    return effects("binomial effects", model, y, log_density)
 
 
 def robust() -> Case:
@@ -281,6 +280,8 @@ def change_point() -> Case:
 
 def cases() -> list[Case]:
     """All of them."""
+    from integrated_more import more
+
     log_grid = np.exp(np.linspace(-12, 6, 3000))
     return [
         nile(),
@@ -295,4 +296,5 @@ def cases() -> list[Case]:
         dispersion(),
         truncated(),
         change_point(),
+        *more(),
     ]

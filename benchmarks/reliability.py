@@ -3,7 +3,7 @@
 The table is kept as it grows; `--resume` goes on with the templates that it lacks, and `--only` replaces its rows.
 
 Thousands of random problems of the templates in `reliability_models.py`: one in five is an extreme corner. Each
-template is one `jit(vmap(...))` over its problems, in float64 and again in float32, with the default options; the
+template is one `jit(vmap(...))`, in float64 and again in float32, with the default options; the
 reference is a run in float64 at tol 1e-12 on the very same numbers. A few problems are run again by an eager call.
 
 What is counted, for every problem and precision:
@@ -18,9 +18,9 @@ What is counted, for every problem and precision:
   from each other) are forgiven, and how often that mattered is counted.
 - another fixed point: the run is farther than that, but the reference, started at the leaves of the run, agrees with it
   to the same bars. More than that is wrong. The bar is none.
-- unreferenced: the reference itself has converged neither in 500 sweeps, nor, from there, in 20,000 more to 1e-10
+- unreferenced: the reference itself has converged neither in 500 sweeps, nor, from there, in 2,000 more to 1e-10
   (where many standard deviations of one edge are one rounding unit of another, 1e-12 is out of reach); the run cannot
-  be judged.
+  be judged. Seconds are of the processor, compilation included.
 """
 
 import argparse
@@ -41,9 +41,13 @@ from reliability_models import TEMPLATES  # noqa: E402
 from report import RESULTS, save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
+from ngmp_compiler.pipeline import Specialised  # noqa: E402
+from ngmp_compiler.results.infer import posterior, settle  # noqa: E402
+from ngmp_compiler.solve.solver import Solver  # noqa: E402
 
 BARS = {np.float64: (1e-4, 1e-3), np.float32: (1e-2, 3e-2)}
-CHUNK = 16  # lanes of a run that is started at given leaves
+TOLERANCES = {np.float64: 1e-8, np.float32: 1e-4}  # the library's own
+SLOW = 2000  # sweeps of a reference that has not converged in 500
 QUICK = ("Bernoulli regression", "volatility chain", "mean, precision, VMP", "conjugate pairs", "HMM")
 HEADER = ["template", "dtype", "problems", "converged %", "sweeps", "bad", "wrong", "other fixed points",
           "unreferenced", "error, sd", "error, variance", "forgiven", "seconds"]  # fmt: skip
@@ -91,9 +95,41 @@ def summary(post: ngmp.Posterior) -> tuple[Any, ...]:
     return places, good, post.converged, post.sweeps, post.state
 
 
-def lanes(program: ngmp.Program) -> Any:
-    """All problems in one compiled program."""
-    return jax.jit(jax.vmap(lambda x: summary(call(program, x))))
+class Lanes:
+    """All problems of a template, one compiled program for each precision: where to start and stop are arguments."""
+
+    def __init__(self, template: Template, width: int):
+        self.width = width
+        self.program = ngmp.compile(template.model, **template.options)
+        self._run = jax.jit(jax.vmap(self._one, (0, 0, None, None, None)))
+
+    def _one(self, inputs: dict[str, Any], leaves: Any, fresh: Any, tol: Any, most: Any) -> tuple[Any, ...]:
+        if self.program.carried:  # its priors are in the carry
+            return summary(call(self.program, inputs))
+        given = self.program.specialise(**inputs).solver
+        start = jax.tree.map(lambda a, b: jnp.where(fresh, a, b), given.map.initial(), leaves)
+        solver = Solver(given.map, given.step, most, tol, given.blocks)
+        return summary(posterior(Specialised(solver), settle(solver, start)))
+
+    def __call__(self, inputs: dict[str, Any], leaves: Any = None, tol: float = 1e-8, most: int = 500) -> "Found":
+        """From the start of the library, or from given leaves."""
+        if leaves is None and not self.program.carried:
+            like = jax.eval_shape(jax.vmap(lambda x: self.program.init(**x).leaves), inputs)
+            started = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), like)
+        else:
+            started = leaves
+        tol, total = jnp.asarray(tol, _dtype(inputs)), len(jax.tree.leaves(inputs)[0])
+        rounds = []
+        for at in range(0, total, self.width):  # the slowest of some sets the pace of all that run beside it
+            lanes = np.arange(at, at + self.width).clip(max=total - 1)
+            some = jax.tree.map(lambda x, lanes=lanes: x[lanes], (inputs, started))
+            rounds.append(found(self._run(*some, leaves is None, tol, most)))
+        return jax.tree.map(lambda *x: np.concatenate(x)[:total], *rounds)
+
+
+def _dtype(tree: Any) -> Any:
+    """That of the floating arrays."""
+    return jnp.result_type(*(x.dtype for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)))
 
 
 def found(result: tuple[Any, ...]) -> Found:
@@ -115,26 +151,20 @@ def distance(a: Found, b: Found, eps: float) -> np.ndarray:
 
 
 class Judge:
-    """The reference of one template."""
+    """The reference of one template: runs in float64 to 1e-12, or, from where these end, to 1e-10."""
 
-    def __init__(self, template: Template, inputs: dict[str, Any]):
-        self.inputs = inputs
-        options = {**template.options, "tol": 1e-12}
-        self.cold = found(lanes(ngmp.compile(template.model, **options, max_sweeps=500))(inputs))
-        self.program = ngmp.compile(template.model, **{**options, "tol": 1e-10}, max_sweeps=20000)
-        self._warm = jax.jit(jax.vmap(lambda x, state: summary(call(self.program, x, state))))
+    def __init__(self, lanes: Lanes, inputs: dict[str, Any]):
+        self.inputs, self.lanes = inputs, lanes
+        self.carried = bool(lanes.program.carried)
+        self.cold = lanes(inputs, tol=1e-12)
         rows = np.flatnonzero(~self.cold.converged)
-        if len(rows) and not self.program.carried:  # slow ones go on from where they are
+        if len(rows) and not self.carried:  # slow ones go on from where they are
             self._replace(rows, self.warm(rows, self.cold.state))
 
     def warm(self, rows: np.ndarray, state: Any) -> Found:
         """The reference of some problems, started at the leaves of a run of all."""
-        parts = []
-        for start in range(0, len(rows), CHUNK):
-            index = np.resize(rows[start : start + CHUNK], CHUNK)
-            pick = jax.tree.map(lambda x, index=index: x[index], (self.inputs, cast(state, np.float64)))
-            parts.append(found(self._warm(*pick)))
-        return jax.tree.map(lambda *x: np.concatenate(x)[: len(rows)], *parts)
+        inputs, leaves = jax.tree.map(lambda x: x[rows], (self.inputs, cast(state.leaves, np.float64)))
+        return self.lanes(inputs, leaves, tol=1e-10, most=SLOW)
 
     def _replace(self, rows: np.ndarray, warm: Found) -> None:
         def put(old: np.ndarray, new: np.ndarray) -> np.ndarray:
@@ -153,7 +183,7 @@ def judge(name: str, dtype: Any, run: Found, judge: Judge, seeds: np.ndarray, se
     far = known & (errors[:, :2] > np.array(bars)).any(1)
     other = np.zeros_like(far)
     rows = np.flatnonzero(far | (run.converged & run.good & ~judge.cold.converged))
-    if len(rows) and not judge.program.carried:
+    if len(rows) and not judge.carried:
         again = judge.warm(rows, run.state)
         near = jax.tree.map(lambda x: x[rows], run)
         gaps = distance(near, again, eps)
@@ -190,16 +220,15 @@ def alone(program: ngmp.Program, inputs: dict[str, Any], run: Found, count: int)
 
 def study(name: str, seeds: list[int], eager: int = 0) -> list[dict[str, Any]]:
     """Both precisions of one template."""
-    template = TEMPLATES[name]
-    inputs, rows, runs = problems(template, seeds), [], {}
-    for dtype in BARS:
-        program, start = ngmp.compile(template.model, **template.options), time.perf_counter()
+    template, seeds = TEMPLATES[name], sorted(seeds, key=lambda s: not Draw(s).corner)  # the corners beside each other
+    inputs, rows, runs, each = problems(template, seeds), [], {}, Lanes(template, -(-len(seeds) // 5))
+    for dtype, tol in TOLERANCES.items():
+        start = time.process_time()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the whole model is computed in float32")
-            runs[dtype] = found(lanes(program)(cast(inputs, dtype))), time.perf_counter() - start
-        if dtype is np.float64:
-            differ = alone(program, inputs, runs[dtype][0], eager)
-    reference = Judge(template, inputs)
+            runs[dtype] = each(cast(inputs, dtype), tol=tol), time.process_time() - start
+    differ = alone(each.program, inputs, runs[np.float64][0], eager)
+    reference = Judge(each, cast(inputs, np.float64))
     for dtype, (run, seconds) in runs.items():
         rows.append(judge(name, dtype, run, reference, np.asarray(seeds), seconds))
     rows[0]["eager differs"] = differ
@@ -243,15 +272,19 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of templates")
     parser.add_argument("--seed", type=int, nargs="*", help="only these problems of each; not kept")
     parser.add_argument("--problems", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0, help="the first seed; others than before are fresh problems")
+    parser.add_argument("--eager", type=int, default=0, help="problems of each that are run again by an eager call")
+    parser.add_argument("--templates", help="A:B, only the A-th to the one before the B-th of the templates")
     parser.add_argument("--resume", action="store_true", help="leave out the templates that are in the table")
     options = parser.parse_args()
-    names = options.only or list(QUICK if options.quick else TEMPLATES)
+    chunk = slice(*(int(x) if x else None for x in (options.templates or ":").split(":")))
+    names = options.only or list(QUICK if options.quick else TEMPLATES)[chunk]
     count = min(options.problems, 40) if options.quick else options.problems
-    rows = kept() if options.resume or options.only else []
+    rows = kept() if options.resume or options.only or options.templates else []
     if options.resume:
         names = [name for name in names if name not in {r["template"] for r in rows}]
     for name in names:
-        new = study(name, options.seed or list(range(count)), eager=2)
+        new = study(name, options.seed or list(range(options.first, options.first + count)), options.eager)
         for row in new:
             print(*(f"{x:.3g}" if isinstance(x, float) else x for x in line(row)), sep=" | ", flush=True)
             print("   ", {k: v[:12] for k, v in row["seeds"].items() if v}, flush=True)

@@ -12,7 +12,9 @@ from jax.scipy.special import gammaln
 from jax.scipy.stats import norm
 from reliability_classes import TEMPLATES as CLASSES
 from reliability_draws import Draw, Template
+from reliability_likelihoods import TEMPLATES as OTHERS
 from reliability_noise import TEMPLATES as NOISE
+from reliability_regressions import TEMPLATES as REGRESSIONS
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Bernoulli, Binomial, MvNormal, NegativeBinomial, Normal, Poisson, StudentT, dot, exp
@@ -140,5 +142,5 @@ _VARIANTS = {
 }
 TEMPLATES: dict[str, Template] = {
     **{f"{name} {kind}": make(name) for name in LIKELIHOODS for kind, make in _SHAPES.items()},
-    **_VARIANTS, **NOISE, **CLASSES,
+    **_VARIANTS, **NOISE, **CLASSES, **REGRESSIONS, **OTHERS,
 }  # fmt: skip

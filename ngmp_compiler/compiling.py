@@ -5,7 +5,6 @@ from typing import Any
 
 import optax
 
-from .emit.rules import NGMP
 from .options import Options
 from .passes.condition import as_sources
 from .program import Program
@@ -34,9 +33,10 @@ def compile(
 
     Args:
         model: declares the model with `ngmp.sample`, `ngmp.scan`, `ngmp.factor`.
-        method: the message rule of every interface without a conjugate kernel; `NGMP()` by default.
+        method: the message rule of every interface without a conjugate kernel. By default `NGMP()`, but `EP()` on the
+            kinds of factors that `describe` names with the reason (see `passes.prefer`).
         rules: rules by site name, where they differ from `method`.
-        families: families by variable name, asserted against the model.
+        families: by variable name, asserted against the model; "log-gaussian" makes a Gamma variable `exp(log_<name>)`.
         factorise: clusters that are independent of each other: `[("x", "tau")]` is q(x) q(tau), and a nested tuple
             keeps several names joint, `[(("z0", "z"), "tau")]`. A factor between clusters sends mean-field messages
             (NGMP becomes NCVMP there); under a mean-field rule, every variable that is not named is on its own.
@@ -58,9 +58,6 @@ def compile(
             converged (see `solve.solver`); by default 1e-8 in float64, 1e-4 in float32.
         max_specialisations: how many compiled functions to keep, for inputs of as many shapes; the least recently used
             go first. `program.clear()` drops all.
-
-    Returns:
-        A `Program`.
     """
     check_options(model, method, rules or {}, families or {}, max_sweeps, tol, max_specialisations)
     if integrate and carry is not None:
@@ -68,7 +65,7 @@ def compile(
     clusters = [_together(c) for entry in factorise or [] for c in _together(entry)]
     blocks = None if schedule is None else [_together(b) for b in schedule]
     options = Options(
-        method or NGMP(), dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
+        method, dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), as_step(solver), None if max_sweeps is None else int(max_sweeps), tol,
         int(max_specialisations), _clusters(joint), _together(integrate),
     )  # fmt: skip

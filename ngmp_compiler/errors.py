@@ -40,6 +40,14 @@ class ModelError(ValueError):
         super().__init__(f"the model cannot be compiled, {count}:\n" + "\n".join(lines))
 
 
+class ContentsError(ModelError):
+    """A structure that depends on the contents of arrays; `places` are theirs among the leaves of the inputs."""
+
+    def __init__(self, problems: Sequence[Problem] | Problem, places: Iterable[int | None]):
+        super().__init__(problems)
+        self.places = frozenset(places)
+
+
 class DataError(ValueError):
     """Values given at call time that no posterior can be computed from."""
 

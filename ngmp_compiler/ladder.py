@@ -1,49 +1,86 @@
 """The ladder: what an eager call tries next where it has not got there.
 
-A run that has not converged goes on with the next solver; an integral that has not settled, with more nodes. Traced
-calls keep the first answer, with its flag.
+A run that has not converged goes on with the next solver; the last one starts anew, and descends on a free energy that
+has a minimum, of mean field where factors have several unknowns. From there the rules that were asked for are tried
+again: if they converge, it is theirs that is returned. An integral that has not settled, with a grid for every mode,
+with more nodes, with draws. Traced calls keep the first answer, with its flag.
 """
 
+import dataclasses
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from .passes.condition import Carry
 from .pipeline import Static
 from .results.posterior import Posterior
-from .solve.solver import INTEGRAL, RUNNING, STUCK
+from .solve.solver import AFTER_DESCENT, DESCENT, INTEGRAL, RUNNING, STUCK, State
 
 if TYPE_CHECKING:
     from .program import Program
 
 
 def climb(
-    program: "Program", static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None
-) -> Posterior:
-    """`post`, or what the next rungs of the ladder make of it where it has not converged; not if it is traced."""
+    program: "Program", static: Static, dynamic: list[Any], post: Posterior, carry: Carry | None = None,
+    init: Any = None,
+) -> Posterior:  # fmt: skip
+    """`post`, or what the next rungs of the ladder make of it where it has not converged; not if it is traced.
+
+    Args:
+        init: where the run began, if anywhere else than at the automatic start.
+    """
     if any(isinstance(x, Tracer) for x in (post.status, *dynamic)):
         return post
     if post.nodes is not None:
         return _refined(program, static, dynamic, post)
-    next_rung = program._options.rung + 1
-    if next_rung == len(program._options.rungs) or not np.isin(np.asarray(post.status), (RUNNING, STUCK)).all():
-        return post
-    higher = program._other(rung=next_rung)
-    again = higher._jitted(higher._run_impl, static, dynamic)(dynamic, carry, post.state)
-    again = climb(higher, static, dynamic, again, carry)
-    if not again.converged and not again.residual < post.residual:
-        return post
-    # The state goes on with this program's own solver.
-    kept = post.state.memory, post.sweeps + again.sweeps, post.state.sweeps + again.sweeps, again.state.rung + 1
-    return eqx.tree_at(lambda p: (p.state.memory, p.sweeps, p.state.sweeps, p.state.rung), again, kept)
+
+    def run(program: "Program", init: Any) -> Posterior:
+        return program._jitted(program._run_impl, static, dynamic)(dynamic, carry, init)
+
+    higher, best, sweeps = program, post, post.sweeps
+    for rung in range(1, len(program._options.rungs)):
+        if not np.isin(np.asarray(best.status), (RUNNING, STUCK)).all():
+            break
+        higher = higher._other(rung=rung)
+        descends = higher._options.descends
+        if descends and not jax.eval_shape(lambda x, p=higher: p._build(static, x, carry), dynamic).solver.descends:
+            break  # there is nothing to descend on
+        again = run(higher, init if descends else best.state)
+        sweeps = sweeps + again.sweeps
+        if descends and again.converged:
+            own = run(program, again.state)
+            sweeps, again, rung = sweeps + own.sweeps, *((own, AFTER_DESCENT) if own.converged else (again, DESCENT))
+        if again.converged or again.residual < best.residual:
+            best = _counted(again, post.state, sweeps, rung)
+    return best
+
+
+def _counted(post: Posterior, first: State, sweeps: Any, rung: int) -> Posterior:
+    """A posterior after all sweeps so far; its state goes on with the solver of the first rung."""
+    state = dataclasses.replace(
+        post.state, memory=first.memory, objective=first.objective, sweeps=sweeps, rung=jnp.asarray(rung)
+    )
+    return eqx.tree_at(lambda p: (p.state, p.sweeps), post, (state, sweeps))
 
 
 def _refined(program: "Program", static: Static, dynamic: list[Any], post: Posterior) -> Posterior:
-    """An integral by more nodes, where it is the number of nodes that it lacks."""
-    settled = program._options.finer or (np.asarray(post.status) != INTEGRAL).any()
-    if settled or not np.all(post.nodes.found & post.nodes.ends):
+    """An integral with a grid for every mode, if some were missed; else by more nodes, if that is what it lacks; then,
+    of more numbers than grids are used for, by draws."""
+    effort, nodes = program._options.effort, post.nodes
+    if (np.asarray(post.status) != INTEGRAL).any() or not np.all((nodes.found | nodes.many) & nodes.ends):
         return post
-    finer = program._other(finer=True)
-    return finer._jitted(finer._run_impl, static, dynamic)(dynamic, None, None)
+    if np.any(nodes.missed) and not effort.modes:
+        more = effort._replace(modes=True)
+    elif not effort.finer and not effort.draws:
+        more = effort._replace(finer=True)
+    elif not effort.draws and nodes.many and importlib.util.find_spec("blackjax") is not None:
+        more = effort._replace(draws=True)
+    else:
+        return post
+    other = program._other(effort=more)
+    return _refined(other, static, dynamic, other._jitted(other._run_impl, static, dynamic)(dynamic, None, None))

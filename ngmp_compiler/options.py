@@ -9,19 +9,31 @@ import optax
 
 from ngmp_kernels import AbstractProjected
 
-from .emit.rules import NGMP, RULES, AbstractRule
+from .declare.renewed import NEW
+from .emit.rules import EP, NGMP, RULES, AbstractRule
 from .errors import ModelError, Problem, listed
 from .graph.groups import FactorGroup
 from .passes.factorise import separated
 from .passes.join import Asked
+from .passes.prefer import prefer
 from .solve.anderson import adaptive, anderson
 from .solve.step import AbstractStep, Optax
+
+LOG_GAUSSIAN = "log-gaussian"
+
+
+class Effort(NamedTuple):
+    """What is spent on an integral: more nodes, a grid for every mode, draws in place of nodes."""
+
+    finer: bool = False
+    modes: bool = False
+    draws: bool = False
 
 
 class Options(NamedTuple):
     """What `ngmp.compile` was given."""
 
-    method: Any
+    method: Any  # None: by kind, see `passes.prefer`
     rules: dict[str, Any]
     families: dict[str, Any]
     factorise: list[tuple[str, ...]]
@@ -35,7 +47,8 @@ class Options(NamedTuple):
     joint: Asked = None
     integrate: tuple[str, ...] = ()  # sites that are integrated numerically
     rung: int = 0  # of the ladder
-    finer: bool = False  # the nodes of an integral
+    effort: Effort = Effort()  # for an integral
+    direct: bool = False  # integrated sites are given as values, not as coordinates
 
     @property
     def rungs(self) -> tuple[AbstractStep, ...]:
@@ -45,13 +58,29 @@ class Options(NamedTuple):
         return _LADDER if self.max_sweeps is None else _LADDER[:1]
 
     @property
+    def descends(self) -> bool:
+        """Whether this is the last rung: free energies that are made to fall, see `Solver`."""
+        return self.solver is None and 0 < self.rung == len(self.rungs) - 1
+
+    @property
+    def sweeps(self) -> int:
+        """At most so many; a descent is slow and sure."""
+        return MAX_SWEEPS * (4 if self.descends else 1) if self.max_sweeps is None else self.max_sweeps
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """The variables that stand by their logarithms."""
+        return tuple(name for name, family in self.families.items() if family == LOG_GAUSSIAN)
+
+    @property
     def settles(self) -> bool:
-        """Whether unary factors are solved on their edges: the default solver does."""
-        return self.solver is None
+        """Whether unary factors are solved on their edges: the default solver does, until it descends."""
+        return self.solver is None and not self.descends
 
 
+_BOLD = anderson(8, cautious=False)
 _SMALL: Any = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))  # type: ignore[arg-type]
-_LADDER = adaptive(), anderson(8, cautious=False), Optax(_SMALL)
+_LADDER = adaptive(), _BOLD, Optax(_SMALL), _BOLD
 MAX_SWEEPS = 500  # by default
 
 
@@ -67,9 +96,24 @@ def set_apart(options: Options, named: Iterable[str], names: Iterable[str]) -> d
 
 def _rule_key(options: Options, name: str) -> str | None:
     """The entry of `rules=` for a site: its name, or the first pattern that fits it, such as `neuron*/out`."""
+    name = name.removeprefix(NEW)  # predicted for new inputs, a site has the rule that it was fitted by
     if name in options.rules:
         return name
     return next((key for key in options.rules if fnmatch.fnmatchcase(name, key)), None)
+
+
+def rules_by_kind(options: Options, rules: dict[str, Any], groups: list[FactorGroup], weighed: bool) -> Any:
+    """Groups and rules, with EP where none was asked for and that kind of factor is better served by it; if
+    hyperparameters are `weighed` by the evidence, with that of matched moments where a factor has one interface."""
+
+    def free(group: FactorGroup) -> bool:
+        asked = options.method is not None or _rule_key(options, group.given.names[0]) is not None
+        return not asked and isinstance(rules[group.name], NGMP)
+
+    groups = prefer(groups, free)
+    own = [g for g in groups if weighed and g.projected and free(g) and len(g.factor.interfaces) == 1]
+    matched = {g.name: NGMP(matched=True) for g in own if EP().supports(g.factor, 0) is None}  # type: ignore[arg-type]
+    return groups, rules | matched | {g.name: EP() for g in groups if g.preferred}
 
 
 def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGroup]) -> dict[str, Any]:
@@ -81,6 +125,8 @@ def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGro
         if name not in used:
             problems.append(Problem(name, None, "rules= names no site", f"the sites are {listed(sites)}"))
     for name, family in options.families.items():
+        if family == LOG_GAUSSIAN:
+            continue
         if name not in names:
             problems.append(Problem(name, None, "families= names no variable", f"there are {listed(names)}"))
         elif family is not names[name][0].family:
@@ -89,7 +135,7 @@ def choose_rules(options: Options, names: dict[str, Any], groups: list[FactorGro
     chosen = {}
     for group in groups:
         key = _rule_key(options, group.given.names[0])
-        rule: AbstractRule = options.method if key is None else options.rules[key]
+        rule: AbstractRule = (options.method or NGMP()) if key is None else options.rules[key]
         if group.factor.deterministic:
             chosen[group.name] = rule if _supported(rule, group.factor) else NGMP()
             continue

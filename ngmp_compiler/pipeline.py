@@ -1,27 +1,38 @@
 """The passes in order: from the inputs of a model to the map and solver of one specialisation of it."""
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import eval_jaxpr
+from jax.core import Tracer, eval_jaxpr
 
 from .declare.inputs import Input, wrap
 from .declare.integrated import ASKED, AUTO, MOST, Coordinates, Integrated
+from .declare.numbers import LAZY, Number
 from .declare.sample import trace
 from .emit.map import Map
 from .errors import ModelError
 from .graph.groups import FactorGroup
-from .options import MAX_SWEEPS, Options, check_repeats, check_rules, choose_blocks, choose_rules, set_apart
+from .graph.index import GivenMap
+from .lift.own import Lifted, went_through_jax
+from .options import (
+    Options,
+    check_repeats,
+    check_rules,
+    choose_blocks,
+    choose_rules,
+    rules_by_kind,
+    set_apart,
+)
 from .passes.condition import Carry, check_sources, replace_priors, unobserved
 from .passes.factorise import factorise
 from .passes.join import join
 from .passes.lower import lower, shared_scales
 from .passes.roll import Rolled, roll
-from .precision import precision, widen_halves
+from .precision import input_name, precision, widen_halves
 from .schedule.choose import Plan, schedule
 from .solve.solver import Solver
 from .validate import check_inputs
@@ -37,13 +48,30 @@ class Static(NamedTuple):
     static: tuple[Any, ...]
     kinds: tuple[type, ...]  # of these values: 1 == True, and yet they are not the same
 
+    @property
+    def words(self) -> str:
+        """What else than shapes and plain values it is for."""
+        places = jax.tree.unflatten(self.tree, range(len(self.static)))
+        own = {i for i, x in enumerate(self.static) if isinstance(x, Contents)}
+        names = [input_name(path) for path, i in jax.tree_util.tree_leaves_with_path(places) if i in own]
+        return f"\n  compiled for the contents of {', '.join(names)}: the schedule depends on them" if names else ""
+
 
 class Front(Value):
     """A model declared, rolled and typed; `integrated` are the sites that stand as numbers."""
 
-    def __init__(self, rolled: Rolled, groups: list[FactorGroup], dtype: Any, integrated: dict[str, Integrated]):
+    def __init__(
+        self, rolled: Rolled, groups: list[FactorGroup], dtype: Any, integrated: dict[str, Integrated],
+        notes: tuple = (),
+    ):
         self.rolled, self.groups, self.dtype = rolled._replace(groups=[]), groups, dtype
-        self.integrated = integrated
+        self.integrated, self.notes = integrated, notes
+
+    @property
+    def given(self) -> bool:
+        """Whether inputs say which variables factors touch."""
+        ends = (end for group in self.groups for edge in group.edges if edge is not None for end in edge.ends())
+        return any(isinstance(end.index, GivenMap) for end in ends)
 
     @property
     def log_jacobian(self) -> Any:
@@ -66,12 +94,40 @@ class Specialised(Value):
         return self.map.plan
 
 
-def split(arguments: dict[str, Any]) -> tuple[Static, list[Any]]:
-    """The inputs of a model, by name, as what is static and a list of what is traced."""
+class Contents:
+    """An array among the static values: the structure of the model depends on what is in it."""
+
+    def __init__(self, array: Any):
+        self.array = np.asarray(array)
+        self._hash = hash((self.array.shape, self.array.tobytes()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Contents) and np.array_equal(self.array, other.array)
+
+    def __repr__(self) -> str:
+        return f"an index of shape {self.array.shape}"
+
+
+def split(
+    arguments: dict[str, Any], data: Callable[[Any, int], bool] | None = None, contents: Collection[tuple] = ()
+) -> tuple[Static, list[Any]]:
+    """The inputs of a model, by name, as what is static and a list of what is traced.
+
+    `data` says which integers, by the tree of the inputs and their place among its leaves, are traced as well;
+    `contents` are the arrays, by tree and place, that are static.
+    """
     check_inputs(arguments, jax.tree.leaves(arguments))
     leaves, tree = jax.tree.flatten(widen_halves(arguments))
-    static = tuple(None if isinstance(x, _DYNAMIC) else x for x in leaves)
-    return Static(tree, static, tuple(map(type, static))), [x for x in leaves if isinstance(x, _DYNAMIC)]
+    static = [None if isinstance(x, _DYNAMIC) else x for x in leaves]
+    for i in (i for of, i in contents if of == tree and not isinstance(leaves[i], Tracer)):
+        static[i] = Contents(leaves[i])
+    if data is not None:
+        static = [LAZY if type(x) is int and data(tree, i) else x for i, x in enumerate(static)]
+    dynamic = [np.asarray(x) if s is LAZY else x for x, s in zip(leaves, static, strict=True) if s is None or s is LAZY]
+    return Static(tree, tuple(static), tuple(map(type, static))), dynamic
 
 
 def front(model: Callable, options: Options, static: Static, dynamic: list[Any], named: Iterable[str] = ()) -> Front:
@@ -82,28 +138,50 @@ def front(model: Callable, options: Options, static: Static, dynamic: list[Any],
     *inputs, v = dynamic if options.integrate else [*dynamic, None]
     dtype = precision(inputs)
     values = iter(inputs)
-    leaves = [next(values) if s is None else s for s in static.static]
-    arguments = {k: wrap(x) for k, x in jax.tree.unflatten(static.tree, leaves).items()}
+    leaves = [next(values) if s is None else Number(next(values), i) if s is LAZY else
+              s.array if isinstance(s, Contents) else s for i, s in enumerate(static.static)]  # fmt: skip
+    arguments = {k: wrap(x, leaves) for k, x in jax.tree.unflatten(static.tree, leaves).items()}
     arguments = _spread(inspect.signature(model), arguments)
 
     def typed(coordinates: Coordinates | None) -> Front:
-        graph = trace(model, arguments, coordinates)
+        graph = _traced(model, arguments, coordinates, options.logs)
         names = dict.fromkeys((*graph.nodes, *(site.name for site in graph.sites)))
         rolled = roll(graph, set_apart(options, named, names))
         check_sources(options.carry, rolled.names)
-        return Front(rolled, lower(rolled, dtype), dtype, graph.integrated)
+        return Front(rolled, lower(rolled, dtype), dtype, graph.integrated, graph.notes)
 
     if options.integrate == (AUTO,):
-        return _automatic(typed, v)
-    return typed(Coordinates(dict.fromkeys(options.integrate, ASKED), v) if options.integrate else None)
+        return _automatic(typed, v, options.direct)
+    names = dict.fromkeys(options.integrate, ASKED)
+    return typed(Coordinates(names, v, direct=options.direct) if options.integrate else None)
 
 
-def _automatic(typed: Callable[[Coordinates], Front], v: Any) -> Front:
+def _traced(model: Callable, arguments: dict[str, Any], coordinates: Coordinates | None, logs: Iterable[str]) -> Any:
+    """The graph of a model; where functions of jax met its random variables, as the interpreter reads it."""
+    state = None if coordinates is None else (coordinates.used, dict(coordinates.found))
+    try:
+        return trace(model, arguments, coordinates, logs)
+    except (ModelError, TypeError) as error:
+        if not went_through_jax(error):
+            raise
+        first = error
+    if coordinates is not None and state is not None:
+        coordinates.used, coordinates.found = state
+    try:
+        return trace(Lifted(model), arguments, coordinates, logs)
+    except Exception as error:
+        # What only says that arrays are no variables (the carry of a scan, say) says less than the first error.
+        if isinstance(error, ModelError) and all(p.site not in (None, "ngmp.scan") for p in error.problems):
+            raise
+        raise first from error
+
+
+def _automatic(typed: Callable[[Coordinates], Front], v: Any, direct: bool) -> Front:
     """The front with the sites integrated that need it: those without a family; if there is no kernel then, scalars
     that are in no Gaussian part; and scales that many factors share. The model runs again for every set it takes."""
     chosen: dict[str, str] = {}
     while True:
-        coordinates = Coordinates(chosen, v, automatic=True)
+        coordinates = Coordinates(chosen, v, automatic=True, direct=direct)
         try:
             found = typed(coordinates)
         except (ModelError, TypeError):
@@ -131,21 +209,24 @@ def stage(model: Callable, options: Options, static: Static, dynamic: list[Any],
     return typed
 
 
-def build(typed: Front, options: Options, carry: Carry, seen: bool) -> Specialised:
+def build(typed: Front, options: Options, carry: Carry | None = None, seen: bool = True) -> Specialised:
     """Factorise, schedule, emit; with `carry` in place of priors, and without data that are not to be seen."""
     rolled, groups, dtype = typed.rolled, typed.groups, typed.dtype
-    groups = replace_priors(groups, carry, rolled.names, dtype)
+    groups = replace_priors(groups, carry or {}, rolled.names, dtype)
     groups = groups if seen else unobserved(groups)
     rules = choose_rules(options, rolled.names, groups)
     groups = join(groups, rules, options.joint, rolled.names)
+    groups, rules = rules_by_kind(options, rules, groups, bool(typed.integrated))
     check_repeats(groups)
     groups = factorise(groups, rules, options.factorise, rolled.names)
     check_rules(rules, groups)
     plan = schedule(rolled, groups, dtype, options.executors)
+    if options.descends:
+        rules = {g.name: rules[g.name].variational(g.factor) if g.projected else rules[g.name] for g in plan.groups}
     map = Map(plan, rules, options.settles)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
-    sweeps = MAX_SWEEPS if options.max_sweeps is None else options.max_sweeps
-    return Specialised(Solver(map, options.rungs[options.rung], sweeps, tol, choose_blocks(options, groups)))
+    step, blocks = options.rungs[options.rung], choose_blocks(options, groups)
+    return Specialised(Solver(map, step, options.sweeps, tol, blocks, options.descends and map.stationary))
 
 
 def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,95 +1,47 @@
 """Programs: `ngmp.compile(model)` returns one. Like `jax.jit`, it specialises on the shapes of its inputs."""
 
+import contextlib
 import functools
-import inspect
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from .declare.integrated import AUTO, SLOTS
+from .analyses import Analyses
 from .emit.initial import Given
 from .errors import ConvergenceWarning, DataError, warn
-from .files.export import export, traced_and_fixed
+from .files.export import export_run
 from .inspect.describe import Description
+from .inspect.explore import Subject
 from .integrate.run import NodeTable, integrate
 from .ladder import climb
-from .options import Options
 from .passes.checks import Failure, explain, failures
 from .passes.condition import Carry, check_carry, next_carry, prior_marginals
-from .pipeline import Front, Specialised, Static, build, split, stage
+from .pipeline import Specialised, Static, build
 from .precision import precision, reason
+from .progress import said, watched
+from .results.anneal import check_schedules, places
+from .results.draws import Origin, Source, remember, sourced
 from .results.infer import infer, posterior, settle
+from .results.labels import Labels, labels_of
 from .results.mixture import mixed_prediction
 from .results.posterior import Posterior, Prediction, not_converged
 from .results.predict import predict
+from .results.renew import forecast, predict_new
 from .solve.implicit import flagged
-from .solve.solver import CONVERGED, INVALID, REASONS, State
-from .specialise import Specialisations
-from .validate import bind, check_picklable
+from .solve.solver import CONVERGED, INVALID, REASONS, UNDEFINED, State
+from .validate import bind
 
 
-class Program:
+class Program(Analyses):
     """A compiled model. Calling it runs inference to the fixed point; it is pure and composes with `jit` and `vmap`.
 
-    Arrays and floats among the inputs are traced; integers, booleans, strings and callables are static, and a new
-    value of one compiles anew, as does a new shape. Threads may share a program.
+    Arrays and floats among the inputs are traced, and so are integers unless the structure of the model depends on
+    their value; booleans, strings and callables are static, and a new value of one compiles anew, as does a new shape.
+    Threads may share a program.
     """
-
-    def __init__(self, model: Callable[..., Any], options: Options):
-        self.model = model
-        self._options = options
-        self._signature = inspect.signature(model)
-        functools.update_wrapper(self, model, updated=())
-        self._compiled = Specialisations(options.max_specialisations)
-        self._next: Program | None = None  # the next rung of the ladder, once one is needed
-
-    def __deepcopy__(self, memo: dict) -> "Program":
-        """A program of its own, with nothing compiled yet; models and options do not change, so they are shared."""
-        return Program(self.model, self._options)
-
-    def __reduce__(self) -> tuple:
-        check_picklable(self.model, self._options._asdict())
-        return Program, (self.model, self._options)
-
-    def _split(self, args: tuple, kwargs: dict[str, Any]) -> tuple[Static, list[Any]]:
-        return split(bind(self.model, self._signature, args, kwargs))
-
-    def _jitted(self, function: Callable, static: Static, dynamic: list[Any], *fixed: Any) -> Callable:
-        """`function(static, *fixed, ...)` compiled for inputs of these shapes: a function of the rest."""
-        return self._compiled.find(function, (static, *fixed), dynamic)
-
-    def clear(self) -> None:
-        """Drop everything that was compiled, and its memory; the next call compiles anew."""
-        self._compiled.clear()
-
-    def _front(self, static: Static, dynamic: list[Any], named: Iterable[str]) -> Front:
-        """The model declared, rolled and typed; the model function runs once for inputs of these shapes and types."""
-        dynamic = [jnp.asarray(x) for x in dynamic]
-        key = static, frozenset(named), tuple([(x.shape, x.dtype, x.weak_type) for x in dynamic])
-        make = functools.partial(stage, self.model, self._options, static, dynamic, key[1])
-        return self._compiled.stage(key, make)(dynamic)
-
-    def _build(
-        self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True, v: Any = None
-    ) -> Specialised:
-        """All passes; with `carry` in place of priors, and without the data if they are not to be seen."""
-        return self._passes(static, dynamic, carry, seen, v)[1]
-
-    def _passes(
-        self, static: Static, dynamic: list[Any], carry: Carry | None = None, seen: bool = True, v: Any = None
-    ) -> tuple[Front, Specialised]:
-        """The front and all passes, at coordinates v of the integrated sites, by default the centre of their priors."""
-        carry = carry or {}
-        others = (name for name in carry if name not in self._options.carry)
-        if self._options.integrate:
-            dynamic = [*dynamic, jnp.zeros(SLOTS, precision(dynamic)) if v is None else v]
-        front = self._front(static, dynamic, others)
-        return front, build(front, self._options, carry, seen)
 
     # -- the compiled functions --------------------------------------------------------------------------------------
 
@@ -97,8 +49,8 @@ class Program:
         self, static: Static, dynamic: list[Any], carry: Carry | None, init: State | Given | None
     ) -> Posterior:
         if self._options.integrate:
-            passes = functools.partial(self._passes, static)
-            return integrate(passes, dynamic, precision(dynamic), self._options.finer)
+            declared, options = functools.partial(self._front_at, static), self._options
+            return integrate(declared, lambda f: build(f, options), dynamic, precision(dynamic), options.effort)
         return infer(self._build(static, dynamic, carry), init)
 
     def _init_impl(self, static: Static, dynamic: list[Any], init: Given | None) -> State:
@@ -143,19 +95,19 @@ class Program:
             # Rare: find out what is wrong with these values, also where derivatives are being taken.
             values = jax.lax.stop_gradient(dynamic)
             raise DataError(explain(self._jitted(self._failures_impl, static, dynamic)(values, carry)))
+        if (codes == UNDEFINED).any() and not np.ndim(codes):
+            found = self._jitted(self._undefined_impl, static, dynamic)(jax.lax.stop_gradient(dynamic), post.state)
+            raise DataError(f"{REASONS[UNDEFINED]}: site {', '.join(name for name, nan in found.items() if nan)}")
         if not any(isinstance(x, Tracer) for x in dynamic):  # derivatives of such a run are NaN, which says it
             warn(not_converged(getattr(self.model, "__name__", "model"), post), ConvergenceWarning)
         return post
 
-    def _other(self, **options: Any) -> "Program":
-        """The same model with other options, kept for the next time."""
-        if self._next is None:
-            self._next = Program(self.model, self._options._replace(**options))
-        return self._next
-
     # -- what the user calls ----------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, init: State | Given | None = None, **kwargs: Any) -> Posterior:
+    def __call__(
+        self, *args: Any, init: State | Given | None = None, anneal: dict[str, Any] | None = None,
+        progress: bool = False, verbose: bool = False, **kwargs: Any,
+    ) -> Posterior:  # fmt: skip
         """Run to the fixed point.
 
         Args:
@@ -163,12 +115,53 @@ class Program:
             init: where to start from instead of the automatic initialisation: a `State` (`post.state`), or marginals
                 by name or pattern, `{"m": Gaussian.from_mean_variance(...), "neuron*/x": ...}`, of the shape of the
                 variable or one for all of it.
+            anneal: inputs that change from sweep to sweep, by name: one value a sweep, `{"beta": betas}`, in the place
+                of the input. The last value holds from then on, and is what the posterior is of.
+            progress: show sweeps, residual and time left of an eager run that takes more than a second (with tqdm, if
+                that is installed).
+            verbose: print what was compiled, how long that took, and what every sweep does.
         """
         if init is not None:
             self._needs_state("init=")
-        static, dynamic = self._split(args, kwargs)
-        post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
-        return self._checked(static, dynamic, climb(self, static, dynamic, post))
+        inputs = bind(self.model, self.signature, args, kwargs)
+        schedules = check_schedules(anneal, inputs, getattr(self.model, "__name__", "model"), self._options.integrate)
+        inputs |= {name: values[-1] for name, values in schedules.items()}
+        static, dynamic = self._numbers.split(inputs, self._try)
+        name = getattr(self.model, "__name__", "model")
+        plan = functools.partial(jax.eval_shape, lambda x: self._build(static, x).plan, dynamic)
+        with said(name, plan) if verbose else contextlib.nullcontext():
+            end = self._watched(static, dynamic, init) if progress and not schedules else None
+            if schedules:
+                run = self._jitted(self._anneal_impl, static, dynamic, places(static, list(schedules)))
+                post = run(dynamic, list(schedules.values()), init)
+            elif end is None:
+                post = self._jitted(self._run_impl, static, dynamic)(dynamic, None, init)
+            else:
+                post = self._jitted(self._posterior_impl, static, dynamic)(dynamic, end)
+            post = self._checked(static, dynamic, climb(self, static, dynamic, post, init=init))
+        return remember(post, Origin(self, inputs, static, dynamic, labels=self._labels(args, kwargs)))
+
+    def _chunk_impl(self, static: Static, dynamic: list[Any], state: State, until: Any) -> tuple[State, Any]:
+        solver = self._build(static, dynamic).solver
+        state = jax.lax.while_loop(lambda s: solver.running(s) & (s.sweeps < until), solver.sweep, state)
+        return jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), state), solver.running(state)
+
+    def _watched(self, static: Static, dynamic: list[Any], init: State | Given | None) -> State | None:
+        """The end of a run that is shown while it goes on; None where there is nothing to show."""
+        if self._options.integrate or any(isinstance(x, Tracer) for x in dynamic):
+            return None
+        shapes = jax.eval_shape(lambda x: self._build(static, x), dynamic)
+        if not shapes.map.projected:
+            return None
+        state = init if isinstance(init, State) else self._jitted(self._init_impl, static, dynamic)(dynamic, init)
+        advance = self._jitted(self._chunk_impl, static, dynamic)
+        begin = jax.tree.map(np.asarray, state)  # of the types that comes back: nothing compiles twice
+        name = getattr(self.model, "__name__", "model")
+        return watched(lambda state, until: advance(dynamic, state, until), begin, shapes.solver.tol, name)
+
+    def _labels(self, args: tuple, kwargs: dict[str, Any]) -> Labels:
+        """What inputs say of their axes, as they were given."""
+        return labels_of(dict(self.signature.bind_partial(*args, **kwargs).arguments))
 
     def init(self, *args: Any, init: Given | None = None, **kwargs: Any) -> State:
         """The state a run starts from; with `init`, at marginals by name, as in a call."""
@@ -177,32 +170,38 @@ class Program:
         return self._jitted(self._init_impl, static, dynamic)(dynamic, init)
 
     def step(self, state: State, *args: Any, **kwargs: Any) -> State:
-        """One sweep: evaluate the map at the pending proposal and prepare the next. Pure."""
+        """One sweep. Pure."""
         static, dynamic = self._split(args, kwargs)
         return self._jitted(self._step_impl, static, dynamic)(dynamic, state)
 
     def posterior(self, state: State, *args: Any, **kwargs: Any) -> Posterior:
         """The posterior at a state."""
         static, dynamic = self._split(args, kwargs)
-        return self._checked(static, dynamic, self._jitted(self._posterior_impl, static, dynamic)(dynamic, state))
+        post = self._checked(static, dynamic, self._jitted(self._posterior_impl, static, dynamic)(dynamic, state))
+        return remember(post, Origin(self, bind(self.model, self.signature, args, kwargs), static, dynamic))
 
     def predict(self, given: Posterior | Carry, site: str, *args: Any, **kwargs: Any) -> Prediction:
         """Predictive distribution of an observed site.
 
         Args:
-            given: a posterior, together with the inputs it was computed from: predicts the elements of the site, also
-                the masked ones. Or marginals by name, such as `{"v": post["v"], "w": post["w"]}` or the carry of a
-                filter, together with any other inputs: the marginals take the place of priors, and the data of the
-                inputs are not learned from, only scored.
+            given: a posterior: predicts the elements of the site, also the masked ones. Other inputs than its own are
+                new rows, from which nothing is learned; see `results.renew`. (One that went through `jit`, `vmap` or a
+                file has forgotten its inputs, and takes the same ones only.) Or marginals by name, `{"v": post["v"]}`
+                or the carry of a filter, with any inputs: they take the place of priors, and data are only scored.
             site: its name.
         """
+        if isinstance(given, Posterior) and (found := predict_new(self, given, site, args, kwargs)) is not None:
+            known = getattr(found, "origin", None)  # labels are those of the inputs as they were given here
+            return found if known is None else sourced(found, known._replace(labels=self._labels(args, kwargs)))
         static, dynamic = self._split(args, kwargs)
         if isinstance(given, Posterior):
             if not isinstance(given.status, Tracer) and np.asarray(given.status).any():
                 warn(f"prediction of '{site}' from a posterior that has not converged", ConvergenceWarning)
             if given.nodes is not None:
-                return self._jitted(self._mixed_impl, static, dynamic, site)(dynamic, given.nodes)
-            return self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
+                found = self._jitted(self._mixed_impl, static, dynamic, site)(dynamic, given.nodes)
+            else:
+                found = self._jitted(self._predict_impl, static, dynamic, site)(dynamic, given.state)
+            return sourced(found, Source(self, given, site, static, dynamic, labels=self._labels(args, kwargs)))
         self._needs_state("program.predict from marginals")
         if not isinstance(given, dict):
             raise TypeError(f"predict was given a {type(given).__name__}; give a posterior, or marginals by name")
@@ -211,6 +210,14 @@ class Program:
             warn(f"prediction of '{site}': {REASONS[int(status)]}", ConvergenceWarning)
         return prediction
 
+    def forecast(self, post: Posterior, steps: int, site: str | None = None, **future: Any) -> Prediction:
+        """The predictive distribution of the steps after those of a posterior, of an observed site (the only one).
+
+        `future` are values, at these steps, of inputs that have one for each and are no observations. The whole is
+        solved again, from the posterior's inputs and with all outcomes to come missing.
+        """
+        return forecast(self, post, steps, site, future)
+
     def start(self, *args: Any, **kwargs: Any) -> Carry:
         """The first carry of a filter: the declared priors of the variables that `carry=` names."""
         self._needs_carry()
@@ -218,16 +225,16 @@ class Program:
         return self._jitted(self._start_impl, static, dynamic)(dynamic)
 
     def update(self, carry: Carry, batch: dict[str, Any]) -> tuple[Carry, Posterior]:
-        """One step of a filter: run on a batch with the marginals of `carry` as priors. Pure.
+        """One step of a filter: run on a batch, the inputs by name, with the marginals of `carry` as priors. Pure.
 
-        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches. The carry is that
-        of `start` or of the update before, a batch the inputs by name; returned are the next carry and the posterior.
+        `jax.lax.scan(program.update, program.start(**first), batches)` runs it over stacked batches.
         """
         self._needs_carry()
         static, dynamic = self._split((), batch)
         check_carry(self._options.carry, carry)
         post = climb(self, static, dynamic, self._jitted(self._run_impl, static, dynamic)(dynamic, carry, None), carry)
         self._checked(static, dynamic, post, carry)
+        post = remember(post, Origin(self, batch, static, dynamic, carry))
         return next_carry(self._options.carry, post.marginals), post
 
     @property
@@ -235,19 +242,13 @@ class Program:
         """What `carry=` named: the variable whose marginal becomes the next prior of each name."""
         return dict(self._options.carry)
 
-    def _needs_state(self, what: str) -> None:
-        """Refuse what is about one run, where a call is an integral over many."""
-        if self._options.integrate and self._options.integrate != (AUTO,):
-            works = "compile without integrate=, with the hyperparameters as inputs"
-            raise TypeError(f"{what} is about one run, and integrate= makes a call many of them; {works}")
-
     def _needs_carry(self) -> None:
         self._needs_state("a filter")
         if not self._options.carry:
             raise ValueError("this program carries nothing: say what with ngmp.compile(..., carry=('v', 'w'))")
 
     def like(self, kind: str, *args: Any, **kwargs: Any) -> Any:
-        """The shapes of a result, `"Posterior"`, `"State"` or `"dict"` (a carry), for inputs of these shapes."""
+        """The shapes of a "Posterior", a "State" or a "dict" (a carry), for inputs of these shapes."""
         static, dynamic = self._split(args, kwargs)
         make = {
             "Posterior": lambda x: self._run_impl(static, x, None, None),
@@ -259,30 +260,25 @@ class Program:
     def export(self, path: str | Path, *args: Any, platforms: tuple[str, ...] | None = None, **kwargs: Any) -> None:
         """Write the program, compiled for these inputs, to a file that runs without the source of the model.
 
-        `ngmp.load_exported(path)` gives back a function of the inputs that are traced, of exactly these shapes; all
-        others are fixed at what is given here: arrays or `jax.ShapeDtypeStruct`. `platforms` are such as
-        `("cpu", "cuda")`, by default the one this process runs on.
+        `ngmp.load_exported(path)` gives back a function of the traced inputs, of exactly these shapes; all others are
+        fixed. `platforms` are such as `("cpu", "cuda")`, by default the one this process runs on.
         """
-        bound = bind(self.model, self._signature, args, kwargs)
-        traced, fixed = traced_and_fixed(bound)
-
-        def run(inputs: dict[str, Any]) -> Posterior:
-            static, dynamic = split({name: {**fixed, **inputs}[name] for name in bound})
-            return self._run_impl(static, dynamic, None, None)
-
-        export(run, path, traced, fixed, platforms)
+        bound = bind(self.model, self.signature, args, kwargs)
+        export_run(lambda static, dynamic: self._run_impl(static, dynamic, None, None), path, bound, platforms)
 
     def lower(self, *args: Any, **kwargs: Any) -> Description:
         """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""
         static, dynamic = self._split(args, kwargs)
         name = getattr(self.model, "__name__", "model")
-        why = reason(bind(self.model, self._signature, args, kwargs))
-        return jax.eval_shape(lambda x: Description(self._passes(static, x), name, why), dynamic)
+        why = reason(bind(self.model, self.signature, args, kwargs)) + static.words
+        found = jax.eval_shape(lambda x: Description(self._passes(static, x), name, why), dynamic)
+        return found.of(Subject(self, args, kwargs))
+
+    def explore(self, path: str | Path, *args: Any, **kwargs: Any) -> None:
+        """Run the program, and write a page that shows the model, every pass and the run; see `lower(...).explore`."""
+        self.lower(*args, **kwargs).explore(path)
 
     def specialise(self, *args: Any, **kwargs: Any) -> Specialised:
-        """The plan, map and solver for these inputs, as one value: a pytree of arrays with static structure.
-
-        It can be printed, compared, and passed to jitted functions, `jax.jit(lambda s: s.map.energy(leaves))(found)`.
-        """
+        """The plan, map and solver for these inputs, as one value: to print, compare, or pass to jitted functions."""
         static, dynamic = self._split(args, kwargs)
         return self._jitted(self._build, static, dynamic)(dynamic)

@@ -6,6 +6,7 @@ shapes change.
 """
 
 import functools
+import os
 import sys
 import threading
 from collections import OrderedDict
@@ -13,9 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
+from jax.core import Tracer
 
-from .errors import CompilationWarning, warn
-from .pipeline import Static
+from .declare.numbers import LAZY, Structural
+from .declare.sample import TRACED
+from .errors import CompilationWarning, ContentsError, warn
+from .pipeline import Static, split
 
 _OFTEN = 5  # compilations for values of one input after which to say so
 _MANY = 64  # specialisations dropped after which to look for what else they have left
@@ -34,6 +39,7 @@ class Specialisations:
         self._staged: OrderedDict[tuple, Callable] = OrderedDict()
         self._dropped = 0
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __len__(self) -> int:
         return len(self._functions)
@@ -42,6 +48,8 @@ class Specialisations:
         """`jit` of `partial(function, *fixed)`, to be called with inputs of the shapes of these arrays."""
         # Types and shardings need not be part of the key: jit tells them apart, and there are few.
         key = (function, fixed, tuple([getattr(x, "shape", ()) for x in arrays]))
+        if self._process != os.getpid():
+            self._check_fork()
         with self._lock:
             found = self._functions.get(key)
             if found is not None:
@@ -57,6 +65,13 @@ class Specialisations:
             forget_traces()
         _say_why(key, others)
         return found
+
+    def _check_fork(self) -> None:
+        """Refuse what would hang: the threads that jax has started in a process are not in its forks (jax 0.10)."""
+        if self._functions:
+            works = "fork before the first call, or start workers by 'spawn' or 'forkserver': programs can be pickled"
+            raise RuntimeError(f"this program was used before os.fork(), and jax does not run in a fork then; {works}")
+        self._process = os.getpid()
 
     def stage(self, key: tuple, make: Callable[[], Callable]) -> Callable:
         """What `make` has made for a key, the inputs of a program by type: a model that has been run for them."""
@@ -78,6 +93,72 @@ class Specialisations:
             self._functions.clear()
             self._staged.clear()
         forget_traces()
+
+
+class Numbers:
+    """Which integers, and arrays of them, among the inputs of a program are structure; all others are data."""
+
+    def __init__(self) -> None:
+        self._structural: set[tuple[Any, int]] = set()  # by the tree of the inputs and the place among its leaves
+        self._contents: set[tuple[Any, int]] = set()  # the same, of indices whose contents the schedule depends on
+        self._known: set[tuple] = set()  # inputs that the model was declared with while all others were traced
+
+    def split(self, inputs: dict[str, Any], declare: Callable[[Static, list[Any]], None]) -> tuple[Static, list[Any]]:
+        """`pipeline.split`, with those integers traced that `declare` goes through without the value of."""
+        while True:
+            static, dynamic = split(inputs, lambda tree, i: (tree, i) not in self._structural, self._contents)
+            arrays = {i for i, x in enumerate(jax.tree.leaves(inputs)) if _may_index(x)}
+            key = static, tuple([np.shape(x) for x in dynamic])
+            if key in self._known:
+                return static, dynamic
+            try:
+                declare(static, dynamic)
+                self._known.add(key)
+            except ContentsError as error:
+                places: set[int] = arrays if None in error.places else _known_arrays(inputs).intersection(error.places)
+                new = {(static.tree, i) for i in places} - self._contents
+                if not new:
+                    raise
+                self._contents |= new
+            except Structural as needed:
+                self._structural.add((static.tree, needed.place))
+            except Exception as error:  # what goes wrong may do so because of them; if not, it will again
+                if LAZY not in static.static:
+                    known = self._contents | {(static.tree, i) for i in arrays}
+                    if known == self._contents or not _of_tracing(error) or not _works(declare, inputs, known):
+                        return static, dynamic
+                    self._contents = known
+                    continue
+                self._structural |= {(static.tree, i) for i, x in enumerate(static.static) if x is LAZY}
+
+
+def _may_index(x: Any) -> bool:
+    """Whether an input is an array of integers that is known."""
+    return _is_known(x) and x.ndim > 0 and np.dtype(x.dtype).kind in "iu"
+
+
+def _is_known(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tracer)
+
+
+def _known_arrays(inputs: dict[str, Any]) -> set[int]:
+    """The places of all arrays among the inputs whose contents may be asked for."""
+    return {i for i, x in enumerate(jax.tree.leaves(inputs)) if _is_known(x)}
+
+
+def _of_tracing(error: BaseException | None) -> bool:
+    """Whether an error came of a value that is traced: an index given to numpy, the length of a loop."""
+    seen = error is not None and (isinstance(error, TRACED) or "Input(" in str(error))
+    return seen or (error is not None and _of_tracing(error.__cause__))
+
+
+def _works(declare: Callable[[Static, list[Any]], None], inputs: dict[str, Any], contents: set[tuple]) -> bool:
+    """Whether the model gets over what it needs to know of its inputs if it knows the contents of these arrays."""
+    try:
+        declare(*split(inputs, lambda tree, i: False, contents))
+    except Exception as error:
+        return not _of_tracing(error)
+    return True
 
 
 def forget_traces() -> None:
@@ -118,9 +199,7 @@ def _say_why(key: tuple, others: list[tuple]) -> None:
         places = jax.tree.unflatten(own.tree, range(len(own.static)))
         path = next(path for path, k in jax.tree_util.tree_leaves_with_path(places) if k == i)
         name = str(getattr(path[0], "key", path[0])) + "".join(map(str, path[1:]))
-        array = f"if no structure depends on it, give it as an array, {name}=np.asarray({value!r})"
-        other = "it is part of the program: give the same one again where you can"
-        works = array if isinstance(value, (int, float)) else other
+        works = "the structure of the model depends on it: give the same one again where you can"
         shown = ", ".join(repr(v)[:40] for v in [*values, value])
         warn(
             f"compiled for the {_OFTEN}th time for the same shapes, because input '{name}' is a static "

@@ -11,9 +11,11 @@ import numpy as np
 from ngmp_kernels.families import AbstractFamily
 from ngmp_kernels.quadrature.rules import AbstractQuadrature, Quadrature
 
+from .declare.tables import Table, check_missing, plain
 from .emit.rules import RULES, AbstractRule
 from .emit.rules.base import missing
 from .errors import ModelError, Problem
+from .options import LOG_GAUSSIAN
 from .precision import input_name
 
 
@@ -25,7 +27,11 @@ def bind(model: Callable, signature: inspect.Signature, args: tuple, kwargs: dic
         name = getattr(model, "__name__", "model")
         raise TypeError(f"{error}; the model is {name}{signature}") from None
     bound.apply_defaults()
-    return dict(bound.arguments)
+    given = bound.arguments
+    inputs = {name: plain(name, value) for name, value in given.items()}
+    if any(isinstance(x, Table) or x is not given[k] for k, x in inputs.items()):
+        check_missing(given, inputs)
+    return inputs
 
 
 def check_inputs(arguments: dict[str, Any], leaves: list[Any]) -> None:
@@ -69,9 +75,10 @@ def check_options(
             given = f"{where} has projection={rule.projection!r}, not a quadrature"  # type: ignore[attr-defined]
             problems.append(Problem(None, None, given, f"choose from {choices}"))
     for name, family in families.items():
-        if not (isinstance(family, type) and issubclass(family, AbstractFamily)):
+        if family != LOG_GAUSSIAN and not (isinstance(family, type) and issubclass(family, AbstractFamily)):
             given = f"families= of '{name}' is {family!r}, not a family"
-            problems.append(Problem(None, None, given, "choose from ngmp.families, e.g. ngmp.families.Gaussian"))
+            works = f"choose from ngmp.families, e.g. ngmp.families.Gaussian; or '{LOG_GAUSSIAN}' for a Gamma variable"
+            problems.append(Problem(None, None, given, works))
     if problems:
         raise ModelError(problems)
 

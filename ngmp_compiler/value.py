@@ -44,6 +44,9 @@ def same(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
+_ASIDE = ("_structure", "_subject")  # no fields: what it was flattened to, and where a value for people came from
+
+
 class _Ordered:
     """A dictionary that keeps its order: jax sorts the keys of plain ones."""
 
@@ -63,7 +66,15 @@ jax.tree_util.register_pytree_node(_Ordered, lambda x: (list(x.items.values()), 
 _registered: set[type] = set()  # values inside of a value see to their own dictionaries
 
 
+def _plain(x: Any) -> bool:
+    """Whether nothing inside of a field can be a dictionary of its own: most are asked, thousands of times."""
+    return x is None or isinstance(x, (str, int, float, np.ndarray, jax.Array)) or type(x) in _registered
+
+
 def _wrapped(tree: Any) -> Any:
+    if _plain(tree):
+        return tree
+
     def stop(x: Any) -> bool:
         return type(x) is dict or type(x) in _registered
 
@@ -71,6 +82,9 @@ def _wrapped(tree: Any) -> Any:
 
 
 def _unwrapped(tree: Any) -> Any:
+    if _plain(tree):
+        return tree
+
     def stop(x: Any) -> bool:
         return type(x) is _Ordered or type(x) in _registered
 
@@ -103,11 +117,11 @@ _Class = TypeVar("_Class", bound=type)
 def register(cls: _Class) -> _Class:
     """Class decorator: instances are pytrees, as described above, of what is in their dictionary or slots."""
     slots = vars(cls).get("__slots__")
-    names = None if slots is None else tuple(name for name in slots if name != "_structure")
+    names = None if slots is None else tuple(name for name in slots if name not in _ASIDE)
 
     def flatten(x: Any) -> tuple[list[Any], Structure]:
         own = vars(x).items() if names is None else ((name, getattr(x, name)) for name in names)
-        return _flatten({k: v for k, v in own if k != "_structure"}, getattr(x, "_structure", None))
+        return _flatten({k: v for k, v in own if k not in _ASIDE}, getattr(x, "_structure", None))
 
     def unflatten(structure: Structure, leaves: Any) -> Any:
         found, x = _fields(structure, leaves), object.__new__(cls)
@@ -137,9 +151,22 @@ class Value:
     def __hash__(self) -> int:
         return hash(jax.tree.structure(self))
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is copied and pickled: the fields. (The structure compares what jax and equinox hold by identity.)"""
+        return {name: value for name, value in vars(self).items() if name != "_structure"}
+
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items() if name[0] != "_")
         return f"{type(self).__name__}({inside})"
+
+
+def replaced(value: Any, **fields: Any) -> Any:
+    """A value with some fields replaced, by others of any structure."""
+    out = object.__new__(type(value))
+    for name, x in {**vars(value), **fields}.items():
+        if name not in _ASIDE:
+            object.__setattr__(out, name, x)
+    return out
 
 
 def _equal(a: Any, b: Any) -> bool:

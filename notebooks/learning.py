@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] field="Learning" summary="Variances by gradients, an autoencoder, a Gaussian process, amortised starts"
 # # Learning through compiled programs
 #
 # A program is a function among others: gradients go through its fixed point, so `optax` on a loss is all that learning

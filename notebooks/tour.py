@@ -1,4 +1,4 @@
-# %% [markdown]
+# %% [markdown] field="Inside JAX" summary="Declare, look, run, batch, predict, differentiate"
 # # A tour of ngmp_compiler
 #
 # Declare a model as a Python function, look at what it is compiled to, run it, batch it, predict with it.

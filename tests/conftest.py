@@ -5,13 +5,20 @@ Precision is a property of the process: one flag leaks into every module, so flo
 """
 
 import gc
+import importlib.metadata
 import os
 import zlib
 from pathlib import Path
 
 # Each worker has a core to itself: threads of all of them on all cores only get into each other's way. Most of a test
-# is compilation, which optimising makes several times slower.
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+# is compilation, which optimising makes several times slower; so do the newer emitters of fused kernels (jaxlib 0.10.2:
+# a Bernoulli plate compiles in 1.5 s of processor time without them, 4.3 with them).
+FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 "
+    "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
+if tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2])) < (0, 11):
+    FLAGS += " --xla_cpu_use_fusion_emitters=false"  # a flag that XLA does not know ends the process: 0.12 dropped it
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the LAPACK that numpy calls in the oracles: its idle threads spin
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
 
@@ -25,11 +32,32 @@ X64 = os.environ.get("NGMP_X64", "1") != "0"
 # Before any array exists: a float32 array made earlier would stay float32.
 jax.config.update("jax_enable_x64", X64)
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS", "cpu"))
+# A program that another test, worker or run on this machine has compiled is read from here; it may be deleted any time.
+CACHE = os.environ.get("JAX_COMPILATION_CACHE_DIR", str(Path.home() / ".cache" / "ngmp_compiler" / "xla"))
+jax.config.update("jax_compilation_cache_dir", CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     del config
     return f"ngmp: float{64 if X64 else 32}, NGMP_DATA={os.environ.get('NGMP_DATA', '(not set)')}"
+
+
+LONG = frozenset((Path(__file__).parent / "long.txt").read_text().split("\n"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The cases listed in `long.txt` are slow; of most tests a cheaper case stays."""
+    for item in items:
+        if item.nodeid in LONG:
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What a test imports may not change the precision of all others."""
+    del session
+    assert jax.config.jax_enable_x64 == X64, "a module that a test file imports has set jax_enable_x64"
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ("ngmp_compiler", "kernels/ngmp_kernels", "models/ngmp_models")
-TESTS = ("tests", "benchmarks", "notebooks")
+TESTS = ("tests", "benchmarks", "notebooks", "docs")
 SOURCE_LINES, TEST_LINES, FUNCTION_LINES = 300, 400, 50
 
 LONG_FILES = {  # lines, and why
@@ -34,7 +34,7 @@ def files(*folders: str) -> list[str]:
 
 @functools.cache
 def parsed(path: str) -> tuple[ast.Module, int]:
-    text = (ROOT / path).read_text()
+    text = (ROOT / path).read_text().removeprefix("# SPDX-License-Identifier: Apache-2.0\n")  # it is no line of ours
     return ast.parse(text), len(text.splitlines())
 
 
@@ -105,6 +105,14 @@ def test_private_names_stay_in_their_room():
     assert found == set(PRIVATE)
 
 
+def test_the_glossary_has_at_most_thirty_terms():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = text[text.index("## Glossary") : text.index("## Style")].splitlines()
+    terms = [term.strip() for row in rows if row.startswith("| *") for term in row.split("|")[1].split(",")]
+    assert 15 < len(terms) <= 30 and len(set(terms)) == len(terms)
+    assert all(term.startswith("*") and term.endswith("*") for term in terms)
+
+
 FORBIDDEN = ("gc.disable", "gc.freeze", "jax.config.update", "jax.config.jax_", "np.seterr", "np.random.seed")
 FORBIDDEN += ("sys.setrecursionlimit", "os.environ.setdefault", "os.putenv", "warnings.filterwarnings")
 
@@ -120,3 +128,11 @@ def test_no_process_wide_switches():
                 if ast.unparse(node).startswith(("os.environ", "jax.config")):
                     found.add(f"{path}: {ast.unparse(node)}")
     assert found == set(SWITCHES)
+
+
+def test_long_cases_exist():
+    """What `long.txt` leaves to `-m slow` are cases of tests that are there."""
+    for case in (ROOT / "tests/long.txt").read_text().split():
+        if "::" in case:
+            path, name = case.split("[")[0].split("::")
+            assert f"def {name}(" in (ROOT / path).read_text(), case

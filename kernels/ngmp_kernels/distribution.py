@@ -7,6 +7,7 @@ expression classes: it only applies `+`, `-`, `*` and reads `.shape`.
 """
 
 import copy
+import difflib
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,11 @@ CONSTANT = frozenset({"constant"})  # a number or an array, traced or not
 GAUSSIAN = frozenset({"gaussian"})  # affine in Gaussian variables, scalar-valued
 MV_GAUSSIAN = frozenset({"mvgaussian"})  # the same, vector-valued
 EXP_GAUSSIAN = frozenset({"exp(gaussian)"})  # exp of a scalar-valued affine expression
+SIGMOID_GAUSSIAN = frozenset({"sigmoid(gaussian)"})  # other links of the same: sigmoid, Phi, 1 - exp(-exp z)
+PHI_GAUSSIAN = frozenset({"phi(gaussian)"})
+CLOGLOG_GAUSSIAN = frozenset({"cloglog(gaussian)"})
 GAMMA = frozenset({"gamma"})
+MULTIPLE_GAMMA = frozenset({"multiple(gamma)"})  # a constant times a Gamma variable
 INVERSE_GAMMA = frozenset({"inversegamma"})
 WISHART = frozenset({"wishart"})
 BETA = frozenset({"beta"})
@@ -62,7 +67,7 @@ class Signature:
 class Distribution:
     """A declared distribution; see the subclasses."""
 
-    __slots__ = ("arguments",)
+    __slots__ = ("arguments", "said")
 
     family: ClassVar[type[AbstractFamily] | None]
     """The family of a latent outcome; None where the outcome must be observed."""
@@ -76,33 +81,39 @@ class Distribution:
     classes: int = 1
     """How many sites, one for every choice of a selector, declare one outcome."""
     support: str | None = None
-    """What is drawn from it: numbers that are "real", "positive", "unit" or of an "interval" (between its arguments low
-    and high), a "simplex" (proportions) or "classes" (an integer); None: it cannot be integrated numerically."""
+    """What is drawn from it: numbers that are "real", "positive", "unit", "above" or "below" one of its `ends` or of an
+    "interval" between them, a "simplex" (proportions) or "classes" (an integer); None: it cannot be integrated."""
     several: ClassVar[bool] = False
     """Whether the kernels for `take(table, z)` take tables of several indices too."""
 
     arguments: dict[str, Any]
+    said: str
+    """What the user wrote, where this stands for a part of it."""
     _positional: ClassVar[tuple[str, ...]]
     _keywords: ClassVar[tuple[str, ...]]
+    _most: ClassVar[int]  # positional arguments
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         parameters = [p for p in inspect.signature(cls.__init__).parameters.values()][1:]
         cls._positional = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        cls._most = 10**6 if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(cls._positional)
         cls._keywords = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Python's own words for `Normal(0.0, 1.0)` do not say that scales go by keyword, nor which there are.
         known = cls._positional + cls._keywords
         unknown = [name for name in kwargs if name not in known]
-        if len(args) > len(cls._positional) or unknown:
+        if len(args) > cls._most or unknown:
             first = f"{', '.join(cls._positional)} by position" if cls._positional else "nothing by position"
             last = f" and by keyword {', '.join(f'{k}=' for k in cls._keywords)}" if cls._keywords else ""
-            got = [f"{len(args)} positional arguments"] if len(args) > len(cls._positional) else []
-            meant = {name: cls.also_called.get(name) for name in unknown}
+            got = [f"{len(args)} positional arguments"] if len(args) > cls._most else []
+            meant = {name: cls.also_called.get(name) or _meant(name, known) for name in unknown}
             got += [f"{name}=" + (f" (did you mean {word}=?)" if word else "") for name, word in meant.items()]
             raise TypeError(f"{cls.__name__} takes {first}{last}; got {' and '.join(got)}")
-        return super().__new__(cls)
+        out = super().__new__(cls)
+        out.said = ""
+        return out
 
     @staticmethod
     def standard(**arguments: Any) -> tuple[Any, Any]:
@@ -110,10 +121,34 @@ class Distribution:
         mapped to the real line by log or logit. Where an integral over it begins to look; nothing depends on it."""
         return 0.0, 1.0
 
+    def ends(self, **arguments: Any) -> tuple[Any, Any]:
+        """Of a support that has ends: which, at its arguments."""
+        return arguments["low"], arguments["high"]
+
+    def draw(self, key: Any, like: Any, **arguments: Any) -> Any:
+        """Draws of the outcome, shaped as `like`, given its arguments as arrays with a leading axis n or 1. None: they
+        are made by the family or the distribution function of what the arguments lower to."""
+        return None
+
+    @staticmethod
+    def plain(**arguments: Any) -> dict[str, Any]:
+        """Arguments, all of them arrays, as a user gives them: a mean in several parts is put together."""
+        return arguments
+
+    logarithm: ClassVar[bool] = False
+    """Whether `as_latent` is the distribution of the logarithm of a latent outcome."""
+
+    def as_latent(self) -> "Distribution":
+        """What declares a latent outcome: this, or another distribution that is the same one."""
+        return self
+
+    def log_form(self) -> "Distribution | None":
+        """Of a positive outcome: the distribution of its logarithm, a Gaussian variable's; None if there is none."""
+
     @property
     def label(self) -> str:
-        """The name in messages."""
-        return type(self).__name__
+        """The name in messages and drawings."""
+        return self.said or type(self).__name__
 
     @property
     def key(self) -> Hashable:
@@ -135,6 +170,29 @@ class Distribution:
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
         return f"{type(self).__name__}({inside})"
+
+
+_OTHER_WORDS = {  # of NumPyro, PyMC, Stan, SciPy and RxInfer, with what they may mean here, the likeliest first
+    "loc": ("mean",), "mu": ("mean",), "location": ("mean",), "m": ("mean",),
+    "scale": ("std", "rate"), "sd": ("std", "scale"), "sigma": ("std", "scale"), "stddev": ("std",), "stdev": ("std",),
+    "var": ("variance",), "v": ("variance",), "sigma2": ("variance",), "tau": ("precision",), "w": ("precision",),
+    "cov": ("covariance",), "covariance_matrix": ("covariance",), "Sigma": ("covariance",),
+    "precision_matrix": ("precision",), "prec": ("precision",), "scale_tril": ("covariance",),
+    "p": ("probs", "probability"), "prob": ("probs", "probability"), "theta": ("probs",), "probability": ("probs",),
+    "probs": ("logits", "probability"), "gate": ("probability",), "psi": ("probability",), "logit_p": ("logits",),
+    "eta": ("logits",), "logit": ("logits",), "total_count": ("n",), "trials": ("n",), "size": ("n",),
+    "alpha": ("concentration", "dispersion", "a"), "shape": ("concentration",), "k": ("concentration",),
+    "concentration1": ("a",), "concentration0": ("b",), "beta": ("rate", "b", "scale"), "lam": ("rate",),
+    "lambda_": ("rate",), "lamda": ("rate",), "nu": ("df",), "dof": ("df",), "lower": ("low",), "upper": ("high",),
+    "a": ("concentration", "low"), "b": ("rate", "scale", "high"), "log_rate": ("rate",), "phi": ("dispersion",),
+    "kappa": ("concentration",), "std": ("scale",), "rate": ("scale", "mean"), "V": ("scale",),
+}  # fmt: skip
+
+
+def _meant(name: str, known: tuple[str, ...]) -> str | None:
+    """The parameter that another library calls so, or that is spelled nearly so."""
+    found = [word for word in _OTHER_WORDS.get(name, ()) if word in known]
+    return (found or difflib.get_close_matches(name, known, n=1) or [None])[0]
 
 
 REGISTRY: dict[str, type[Distribution]] = {}

@@ -73,11 +73,8 @@ class AbstractFactor(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has no distribution function")
 
     def predictive(self, repeats: int) -> "AbstractFactor":
-        """The factor that predicts outcomes: this one, unless several of its rows make one outcome.
-
-        Args:
-            repeats: rows are `(repeats, classes, size)`, with the `classes` of the distribution.
-        """
+        """The factor that predicts outcomes: this one, unless several of its rows, which are `(repeats, classes, size)`
+        with the `classes` of the distribution, make one outcome."""
         return self
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
@@ -129,6 +126,9 @@ class AbstractProjected(AbstractFactor):
     joins: ClassVar[str] = "shared"
     """When Gaussian interfaces are one edge: "always", "shared", "chains" or "asked"; see `passes.join`."""
 
+    matches: ClassVar[str] = ""
+    """Where moments are matched (EP) if no rule is asked for: "jointly", "own" or nowhere; see `passes.prefer`."""
+
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         """The exact belief-propagation log-message toward interface `j`, a function (Q, n) -> (Q, n) of `z_j`:
 
@@ -137,17 +137,6 @@ class AbstractProjected(AbstractFactor):
         if len(self.interfaces) == 1:
             return self.log_density
         return nested_quadrature(self, j, cavities, Quadrature())
-
-    def message_exists(self, j: int, marginal: AbstractFamily, cavities: Cavities) -> Bool[Array, " n"]:
-        """Where the integral behind `log_message(j)` exists at the nodes of the receiving marginal.
-
-        Cavities may be improper, and under one of those it usually does not; a factor that is able to make up for it
-        says so, and `log_message` then takes such cavities, up to a constant.
-        """
-        exists = jnp.ones(marginal.batch_shape, bool)
-        for i, cavity in enumerate(cavities):
-            exists = exists & cavity.is_proper() if i != j else exists
-        return exists
 
     def project(
         self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
@@ -158,13 +147,8 @@ class AbstractProjected(AbstractFactor):
     def settle(self, marginal: Any, cavity: Any, leaf: Any, once: Any) -> Any:
         """Of a factor of one interface: the message `eta` with `eta = project(cavity + eta)`, the cavity held fixed.
 
-        On a Gaussian edge it is looked for by Newton's steps; where that does not pay, it is `once`.
-
-        Args:
-            marginal: where to start from, the cavity times the leaf.
-            cavity: a proper one.
-            leaf: the present message.
-            once: its projection at the marginal.
+        On a Gaussian edge it is looked for by Newton's steps from the marginal, the (proper) cavity times the leaf;
+        where that does not pay, it is `once`, the projection at the marginal.
         """
         if self.families != (Gaussian,) or self.calm == float("inf"):
             return once
@@ -175,6 +159,10 @@ class AbstractProjected(AbstractFactor):
         """`E[l]`, and its derivatives, of a factor of one Gaussian interface: by the integrals of `project`."""
         return hermite_moments(self.log_density, mean, variance)
 
+    def joint_message(self, inside: tuple[int, ...], cavities: Cavities) -> Callable[..., Array] | None:
+        """`log ∫ f Π_i q_i dz_i` over all interfaces i that are not inside, as a function of the values of those that
+        are, in order; None if it has no closed form. Cavities of interfaces inside are not read."""
+
     def joint_expectation(self, mean: Float[Array, "n k"], covariance: Float[Array, "n k k"]) -> Array | None:
         """`E[log f]` under a joint Gaussian of all interfaces, in closed form; None if there is none."""
 
@@ -183,6 +171,10 @@ class AbstractProjected(AbstractFactor):
     ) -> Float[Array, " n"]:
         """`E_q[l_j]` under the receiving marginal `q`."""
         return expectation(marginal, self.log_message(j, cavities), quadrature)
+
+    def peak(self, j: int, cavities: Cavities) -> tuple[Array, Array] | None:
+        """Centre and width of what is narrow in the message toward Gaussian interface j; None if nothing need be."""
+        return None
 
     def log_evidence(self, cavities: Cavities, quadrature: AbstractQuadrature) -> Float[Array, " n"]:
         """`log ∫ f(z) Π_i q_i(z_i) dz` under all normalised cavities."""
@@ -224,6 +216,12 @@ class AbstractProjected(AbstractFactor):
     def has_projection(self) -> bool:
         """Whether exact log-messages can be projected; if not, NGMP and EP fall back on structured VMP."""
         return True
+
+    def through(self, rows: Float[Array, "#n m d"], offset: Float[Array, "#n m"]) -> "AbstractProjected | None":
+        """Of a factor of one vector r: that of z with `r = rows z + offset`, where z is the shorter; None: unknown."""
+
+    def stuck(self, marginal: Any) -> Bool[Array, " n"] | None:
+        """Of a factor of one vector: where, by symmetry, its message at a marginal has no slope; None: nowhere."""
 
     def leading(self) -> tuple[int, ...]:
         """The interfaces whose leaves the default schedule updates before all others.

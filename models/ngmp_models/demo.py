@@ -13,8 +13,8 @@ from jaxtyping import Float
 
 import ngmp_compiler as ngmp
 
-from .poisson_chain import poisson_chain
-from .series import YearlyCounts, coal_disasters
+from .coal import YearlyCounts, coal_disasters
+from .series import poisson_chain
 
 SHOWN_YEARS = (1851, 1870, 1890, 1900, 1920, 1940, 1962)
 SIGMA2 = 0.02  # about the minimum of the free energy over the variance of a yearly step

@@ -1,49 +1,38 @@
-"""Small discrete networks: classes that pick the rows of tables, solved exactly by variable elimination.
-
-Logical gates are tables of zeros and ones between variables of two classes, 0 (no) and 1 (yes).
-"""
+"""Networks: ties between nodes, and what flows along them."""
 
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Categorical
-
-NOT = np.array([[0.0, 1.0], [1.0, 0.0]])
-OR = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [0.0, 1.0]]])
-AND = np.array([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
-"""`GATE[a, b, out]`, and `NOT[a, out]`."""
-
-RAIN = np.array([[0.8, 0.2], [0.2, 0.8]])
-SPRINKLER = np.array([[0.5, 0.5], [0.9, 0.1]])
-WET = np.array([[[1.0, 0.0], [0.1, 0.9]], [[0.1, 0.9], [0.01, 0.99]]])
+from ngmp_compiler import Bernoulli, Normal, Poisson, exp
 
 
-def sprinkler(wet: Int[Array, "..."]) -> None:
-    """Was it the rain? `cloudy`, `rain` and `sprinkler`, of two classes each, given that the grass is wet or not.
-
-    Clouds bring rain and keep the sprinkler off, and either wets the grass: a loop of four variables. `wet` is 0 or 1,
-    or an array of independent gardens.
-    """
-    shape = np.shape(wet)
-    cloudy = ngmp.sample("cloudy", Categorical(probs=np.full((*shape, 2), 0.5)))
-    rain = ngmp.sample("rain", Categorical(probs=ngmp.take(RAIN, cloudy)))
-    sprinkler = ngmp.sample("sprinkler", Categorical(probs=ngmp.take(SPRINKLER, cloudy)))
-    ngmp.sample("wet", Categorical(probs=ngmp.take(WET, sprinkler, rain)), obs=wet)
+def senders_receivers(
+    sender: Int[Array, " n"], receiver: Int[Array, " n"], y: Int[Array, " n"], nodes: int, variance: float = 1.0
+) -> None:
+    r"""Directed ties: $y_n \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1}(\mu + a_{i_n} + b_{j_n}))$, effects of senders
+    and receivers $N(0, v)$, $\mu \sim N(0, 4)$."""
+    mu = ngmp.sample("mu", Normal(0.0, variance=4.0))
+    a = ngmp.sample("a", Normal(np.zeros(nodes), variance=variance))
+    b = ngmp.sample("b", Normal(np.zeros(nodes), variance=variance))
+    ngmp.sample("y", Bernoulli(logits=mu + a[sender] + b[receiver]), obs=y)
 
 
-def skills(score: Float[Array, "3"]) -> None:
-    """Which skills has a student who scored so on three tests? `s0`, `s1`, `s2`, of two classes each.
+def flows(
+    source: Int[Array, " n"], target: Int[Array, " n"], distance: Float[Array, " n"], y: Int[Array, " n"], nodes: int
+) -> None:
+    r"""Gravity: $y_n \sim \mathrm{Poisson}(e^{\mu + a_{i_n} + b_{j_n} - \gamma d_n})$, effects $N(0, 1)$,
+    $\gamma \sim N(0, 1)$, $\mu \sim N(0, 4)$."""
+    mu, gamma = ngmp.sample("mu", Normal(0.0, variance=4.0)), ngmp.sample("gamma", Normal(0.0, variance=1.0))
+    a = ngmp.sample("a", Normal(np.zeros(nodes), variance=1.0))
+    b = ngmp.sample("b", Normal(np.zeros(nodes), variance=1.0))
+    ngmp.sample("y", Poisson(exp(mu + a[source] + b[target] - gamma * distance)), obs=y)
 
-    The tests ask for: not the first skill; that or the second; both that and the third. A passed test scores one with
-    probability `score`, a failed one with probability `1 - score`.
-    """
-    coin = np.full(2, 0.5)
-    s0, s1, s2 = (ngmp.sample(f"s{i}", Categorical(probs=coin)) for i in range(3))
-    t0 = ngmp.sample("t0", Categorical(probs=ngmp.take(NOT, s0)))
-    t1 = ngmp.sample("t1", Categorical(probs=ngmp.take(OR, t0, s1)))
-    t2 = ngmp.sample("t2", Categorical(probs=ngmp.take(AND, t1, s2)))
-    for i, test in enumerate((t0, t1, t2)):
-        r = score[i]
-        table = np.array([[0.0, 1.0], [1.0, 0.0]]) + np.array([[1.0, -1.0], [-1.0, 1.0]]) * r
-        ngmp.sample(f"r{i}", Categorical(probs=ngmp.take(table, test)), obs=1)
+
+def potentials(
+    source: Int[Array, " n"], target: Int[Array, " n"], y: Float[Array, " n"], nodes: int, noise: float = 0.3
+) -> None:
+    r"""Heights from differences (levelling, synchronisation): $y_n \sim N(h_{j_n} - h_{i_n}, s^2)$, $h_i \sim N(0, 4)$;
+    exact."""
+    h = ngmp.sample("h", Normal(np.zeros(nodes), variance=4.0))
+    ngmp.sample("y", Normal(h[target] - h[source], std=noise), obs=y)

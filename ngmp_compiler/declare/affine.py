@@ -6,12 +6,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ..value import register
-from .compound import Product
+from .compound import Product, random_matmul
 from .expressions import Expression, OnArray, Shape
-from .inputs import is_array, unwrap
-from .naming import label, not_affine, refuse, split_key, static_index
+from .inputs import Input, is_array, unwrap
+from .naming import label, not_affine, picked_shape, refuse, split_key, static_index
 
 
 class Arithmetic(Expression):
@@ -51,20 +52,24 @@ class Arithmetic(Expression):
     def __rtruediv__(self, other: Any) -> NoReturn:
         not_affine(f"division by {label(self)}")
 
-    def __pow__(self, other: Any) -> NoReturn:
-        not_affine(f"a power of {label(self)}")
+    def __pow__(self, other: Any) -> Any:
+        from .elementwise import power  # a deterministic node, which is made of expressions
+
+        return power(self, other)
 
     def __rmatmul__(self, matrix: Any) -> "Affine":
         return _matmul(matrix, self.affine())
 
     def __matmul__(self, matrix: Any) -> "Affine":
         if isinstance(matrix, Arithmetic):
-            not_affine(f"{label(self)} @ {label(matrix)}")
+            return random_matmul(self.affine(), matrix.affine())  # type: ignore[return-value]
         return _matmul(matrix if np.ndim(matrix) < 2 else jnp.swapaxes(unwrap(matrix), -1, -2), self.affine())
 
-    def sum(self, axis: int = -1) -> "Affine":
-        """The sum over a plate axis, a single expression."""
+    def sum(self, axis: int | None = -1, out: None = None) -> "Affine":
+        """The sum over a plate axis, a single expression; None, as `np.sum` has it: over all."""
         x = self.affine()
+        if axis is None:
+            return x if not x.batch_shape else x.sum(-1).sum(None)
         rank = len(x.batch_shape)
         if not -rank <= axis < rank:
             refuse(f"sum over axis {axis} of {label(self)}, of batch shape {x.batch_shape}", "sum over a plate axis")
@@ -105,7 +110,8 @@ class Term(NamedTuple):
 
 def _term_structure(term: Term) -> Any:
     tail = TAIL[term.op]
-    return term.variable.plane, term.op, np.shape(term.coefficient)[-tail:] if tail else term.coefficient is None
+    shape = np.shape(term.coefficient)[-tail:] if tail else term.coefficient is None
+    return term.variable.structure, term.op, shape
 
 
 @register
@@ -129,18 +135,18 @@ class Affine(Arithmetic):
         if component is not None:
             return entry(self[key] if key else self, component)
         terms = []
+        plain = tuple(map(unwrap, key)) if isinstance(key, tuple) else unwrap(key)
         for variable, op, coefficient in self.terms:
             try:
-                index = np.broadcast_to(variable.index, self.batch_shape)[key]
+                variable = variable.at(np.broadcast_to(variable.index, self.batch_shape))[key]
             except IndexError as error:
                 raise IndexError(f"expression of {label(self)} of shape {self.shape}: {error}") from None
             if coefficient is not None:
                 tail = np.shape(coefficient)[np.ndim(coefficient) - TAIL[op] :]
-                coefficient = jnp.broadcast_to(unwrap(coefficient), self.batch_shape + tail)[key]
-            terms.append(Term(variable.at(index), op, coefficient))
-        batch = np.zeros(self.batch_shape)[key].shape
-        offset = None if self.offset is None else jnp.broadcast_to(unwrap(self.offset), self.shape)[key]
-        return Affine(tuple(terms), offset, batch, self.event_shape)
+                coefficient = jnp.broadcast_to(unwrap(coefficient), self.batch_shape + tail)[plain]
+            terms.append(Term(variable, op, coefficient))
+        offset = None if self.offset is None else jnp.broadcast_to(unwrap(self.offset), self.shape)[plain]
+        return Affine(tuple(terms), offset, picked_shape(self.batch_shape, plain), self.event_shape)
 
     def affine(self) -> "Affine":
         return self
@@ -175,8 +181,8 @@ class Affine(Arithmetic):
 
 def entry(x: "Affine", key: Any) -> "Affine":
     """Entries of a vector: linear functionals with unit features."""
-    rows = np.eye(x.event_shape[0])[key]
-    return _matmul(rows, x)
+    unit = np.eye(x.event_shape[0])
+    return _matmul(jnp.asarray(unit)[unwrap(key)] if isinstance(key, (Input, Tracer)) else unit[key], x)
 
 
 def broadcast(what: str, x: Any, y: Any, *shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -199,6 +205,10 @@ def _add(x: Affine, other: Any) -> Affine:
         return other + x  # type: ignore[return-value]
     if isinstance(other, Arithmetic):
         y = other.affine()
+        if x.event_shape != y.event_shape and not (x.event_shape and y.event_shape):
+            from .functions import alike
+
+            x, y = alike(x, y)
         if x.event_shape != y.event_shape:
             sides = f"sum of {label(x)} and {label(y)}: events of shape {x.event_shape} and {y.event_shape}"
             refuse(sides, "add scalars, or vectors of equal length")
@@ -232,7 +242,7 @@ def _scale(x: Affine, c: Any) -> Affine:
         if x.event_shape or y.event_shape:
             not_affine(f"{label(x)} * {label(c)}, a product of random vectors,")
         broadcast("product", x, y, x.batch_shape, y.batch_shape)
-        return Product(x, y)  # type: ignore[return-value]
+        return Product(((x, y),))  # type: ignore[return-value]
     if not is_array(c):
         return NotImplemented
     shape = _elementwise(x, "product", c)
@@ -279,8 +289,6 @@ def contract(x: Affine, rows: Any, op: str, event_shape: tuple[int, ...]) -> Aff
 
 
 def _matmul(matrix: Any, x: Affine) -> Affine:
-    if isinstance(matrix, Arithmetic):
-        not_affine(f"{label(matrix)} @ {label(x)}, a product of two random variables,")
     if not is_array(matrix):
         return NotImplemented
     if np.ndim(matrix) < 1:

@@ -4,15 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from .compound import Product, Take
-from .frame import Frame, is_open, refuse, report
+from .compound import Exp, Product, Take
+from .frame import Frame, is_open, outermost, refuse, report
+from .functions import as_vector, scalars, sides, stack
 from .inputs import Input, as_constant
+from .links import InverseLink
+from .where import note
 
 
 def site_name(frame: Frame, call: str, name: Any) -> str:
     if not isinstance(name, str):
         given = f"{call}: the name is of type {type(name).__name__}"
         refuse(repr(name), None, given, "the first argument is a string")
+    note(frame.prefix + name)
     return frame.prefix + name
 
 
@@ -27,7 +31,8 @@ def batch_shape_of(value: Any, event_ndim: int | None) -> tuple[int, ...]:
 
 def event_shape_of(name: str, distribution: Any) -> tuple[int, ...]:
     """The event shape of an outcome, read off the arguments that carry an event axis."""
-    if distribution.family.event_ndim == 0:
+    axes = distribution.family.event_ndim if distribution.family is not None else distribution.event_ndims["out"]
+    if axes == 0:
         return ()
     known = getattr(distribution, "event_shape", None)  # a deterministic node has that of its function
     if known is not None:
@@ -37,7 +42,7 @@ def event_shape_of(name: str, distribution: Any) -> tuple[int, ...]:
             if value.eta_shape:
                 return value.eta_shape
         elif distribution.event_ndims.get(argument) != 0 and np.ndim(value):
-            return np.shape(value)[-distribution.family.event_ndim :]
+            return np.shape(value)[-axes:]
     vectors = [k for k, ndim in distribution.event_ndims.items() if ndim and k in distribution.arguments]
     given = f"no argument of {distribution.label} tells the length of the outcome"
     refuse(name, None, given, f"give {' or '.join(vectors)} as a vector")
@@ -90,10 +95,12 @@ def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
         if type(value) is float:
             continue
         try:
-            constant = as_constant(value)
+            constant = as_constant(_one_vector(value) if distribution.event_ndims.get(argument) == 1 else value)
         except TypeError as error:
             works = "give a number, an array, or an expression of random variables declared before"
             refuse(name, f"argument {argument}", f"{type(distribution).__name__} was given {error}", works)
+        if getattr(constant, "is_expression", False):
+            constant = _fitting(distribution, argument, constant)
         if constant is not value:
             arguments[argument] = constant
         for leaf in constant.leaves if getattr(constant, "is_expression", False) else ():
@@ -111,18 +118,51 @@ def checked_arguments(name: str, distribution: Any) -> dict[str, Any]:
     return arguments
 
 
+def _fitting(distribution: Any, argument: str, value: Any) -> Any:
+    """An expression as the argument wants it: of numbers, the entries of a vector; of what has no kernel for exp(z),
+    a variable that is exp(z)."""
+    if "(mvgaussian)" in f"({value.kind})" and distribution.event_ndims.get(argument) == 0:
+        value = scalars(value)
+    if isinstance(value, (Exp, InverseLink)):
+        accepted = frozenset().union(*(s.arguments.get(argument, ()) for s in distribution.signatures))
+        if "gaussian" in accepted and value.kind not in accepted:
+            from .elementwise import as_node  # a node is a site of its own
+
+            return as_node(value)
+    return value
+
+
+def _one_vector(value: Any) -> Any:
+    """Where a vector is wanted: a list with random entries, or scalar expressions along the last axis, as one."""
+    if isinstance(value, (list, tuple)) and any(getattr(x, "is_expression", False) for x in value):
+        return stack(value)
+    return as_vector(value.affine()) if getattr(value, "kind", None) == "gaussian" else value  # type: ignore[union-attr]
+
+
 def _without_products(name: str, distribution: Any) -> dict[str, Any]:
-    """The arguments with a mean `left * right + rest` in its three parts."""
+    """The arguments with a mean `left * right + rest` in its three parts; of several products, sides are vectors."""
     out = {}
     for argument, value in distribution.arguments.items():
         if type(value) is not Product:
             out[argument] = value
-        elif argument == "mean" and any("left" in s.arguments for s in distribution.signatures):
-            out |= {"mean": value.rest, "left": value.left, "right": value.right}
+        elif argument == "mean" and _takes_products(distribution, value):
+            left, right = value.pairs[0]
+            if len(value.pairs) == 1 and not left.event_shape:
+                out |= {"mean": value.rest, "left": left, "right": right}
+                continue
+            lefts, rights = sides(value)
+            out |= {"mean": value.rest, "lefts": lefts, "rights": rights}
         else:
             given = f"{type(distribution).__name__} was given a product of two random variables"
-            refuse(name, f"argument {argument}", given, "a product may be (part of) the mean of a scalar Normal")
+            works = "products may be (part of) the mean of a Normal, A @ x with a random A that of an MvNormal"
+            refuse(name, f"argument {argument}", given, works)
     return out
+
+
+def _takes_products(distribution: Any, value: Product) -> bool:
+    """Whether a mean may be such products: numbers of scalar distributions, vectors of others."""
+    some = any("lefts" in s.arguments for s in distribution.signatures)
+    return some and (value.rows is not None) == (distribution.event_ndims["mean"] == 1)
 
 
 def checked_mask(name: str, mask: Any, batch_shape: tuple[int, ...] | None, observed: bool) -> Any:
@@ -162,3 +202,14 @@ def checked_observation(name: str, distribution: Any, obs: Any) -> Any:
             works = f"an outcome is a vector of length {expected[0]}, on the last axis"
             report(name, f"it has shape {np.shape(obs)}", works, "obs")
     return obs
+
+
+def plated(name: str, batch: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """A batch shape with the axes of open plates."""
+    if batch is None or not (outer := outermost()).plates:
+        return batch
+    try:
+        return outer.in_plates(batch)
+    except ValueError:
+        works = "plates are axes of the parameters, counted from the right"
+        refuse(name, None, f"parameters of shape {batch} in plates of sizes {outer.plates} by axis", works)

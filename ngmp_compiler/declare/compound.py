@@ -4,7 +4,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +13,7 @@ from ..errors import ModelError, Problem
 from ..value import register
 from .expressions import Expression, OnArray, Shape
 from .inputs import is_array, unwrap
+from .naming import label, refuse
 
 
 @register
@@ -60,10 +61,14 @@ class Exp(Expression):
     def __getitem__(self, key: Any) -> "Exp":
         return Exp(self.inner[key])
 
-    def __mul__(self, other: Any) -> "Exp":
+    def __mul__(self, other: Any) -> Any:
         if isinstance(other, Exp):
             return Exp(self.inner + other.inner)
-        return Exp(self.inner + _log(other)) if is_array(other) else NotImplemented
+        if not is_array(other):
+            return self._node() * other if _is_random(other) else NotImplemented
+        if isinstance(other, (int, float)) and other <= 0:
+            return self._node() * other
+        return Exp(self.inner + _log(other))
 
     __rmul__ = __mul__
 
@@ -75,11 +80,28 @@ class Exp(Expression):
     def __rtruediv__(self, other: Any) -> "Exp":
         return Exp(_log(other) - self.inner) if is_array(other) else NotImplemented
 
-    def _sum(self, other: Any) -> NoReturn:
-        works = "it may be multiplied by positive constants and other exp(...); terms are added inside, exp(x + y)"
-        raise ModelError(Problem(None, None, "a sum with exp(z) is not the exp of an affine expression", works))
+    def __pow__(self, other: Any) -> "Exp":
+        return Exp(self.inner * other) if is_array(other) else NotImplemented
 
-    __add__ = __radd__ = __sub__ = __rsub__ = _sum
+    def _node(self) -> Any:
+        """A variable of its own: what is added to it cannot stay inside the exponential."""
+        from .elementwise import as_node
+
+        return as_node(self)
+
+    def __add__(self, other: Any) -> Any:
+        return self._node() + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._node() - other
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self._node() + other
+
+    def __neg__(self) -> Any:
+        return -self._node()
 
     def __repr__(self) -> str:
         return f"exp({self.inner!r})"
@@ -138,8 +160,8 @@ class Take(Expression):
 
     @property
     def structure(self) -> Any:
-        table = tuple(v.plane for v in self.table) if self.random else np.shape(self.table)
-        return "take", table, tuple(i.plane for i in self.indices)
+        table = tuple(v.structure for v in self.table) if self.random else np.shape(self.table)
+        return "take", table, tuple(i.structure for i in self.indices)
 
     @property
     def eta_shape(self) -> Shape:
@@ -213,20 +235,28 @@ def _column(x: Any, axes: dict[int, int], indices: list[Any]) -> Any:
 
 
 class Product:
-    """`left * right + rest` of scalar affine expressions: the mean of a Normal, and nothing else."""
+    """`sum_j left_j * right_j + rest` of affine expressions: the mean of a Normal or MvNormal, and nothing else.
 
-    __slots__ = ("left", "rest", "right")
-    __array_ufunc__ = None
+    Attributes:
+        pairs: the sides of every product: two scalars, two vectors (a dot product), or rows and a vector.
+        rest: an affine expression or a constant.
+        rows: how many rows a random matrix has; None: the value is a number.
+    """
+
+    __slots__ = ("pairs", "rest", "rows")
+    __array_ufunc__ = Expression.__array_ufunc__
     is_expression = True
 
-    def __init__(self, left: Any, right: Any, rest: Any = 0.0):
-        self.left, self.right, self.rest = left, right, rest
+    def __init__(self, pairs: tuple[tuple[Any, Any], ...], rest: Any = 0.0, rows: int | None = None):
+        self.pairs, self.rest, self.rows = pairs, rest, rows
 
     def __add__(self, other: Any) -> "Product":
-        if isinstance(other, Product):
-            works = "give the second product a variable of its own: sample(name, Normal(a * b, variance=small))"
-            raise ModelError(Problem(None, None, "a sum of two products of random variables", works))
-        return Product(self.left, self.right, self.rest + other)
+        if not isinstance(other, Product):
+            return Product(self.pairs, self.rest + other, self.rows)
+        if self.rows != other.rows:
+            works = "add numbers, or vectors of equal length"
+            raise ModelError(Problem(None, None, "a sum of products that are vectors of different lengths", works))
+        return Product(self.pairs + other.pairs, self.rest + other.rest, self.rows)
 
     __radd__ = __add__
 
@@ -241,9 +271,13 @@ class Product:
 
     def __mul__(self, other: Any) -> "Product":
         if not is_array(other):
-            works = "the mean of a Normal may hold one product of two; use ngmp.apply or ngmp.factor for others"
+            works = "the mean of a Normal may hold products of two; use ngmp.apply or ngmp.factor for others"
             raise ModelError(Problem(None, None, "a product of three random variables", works))
-        return Product(self.left * other, self.right, self.rest * unwrap(other))
+        if np.ndim(other) and (self.rows or any(left.event_shape for left, _ in self.pairs)):
+            works = "multiply one of its sides"
+            raise ModelError(Problem(None, None, "a product of random vectors was multiplied by an array", works))
+        pairs = tuple((left * other, right) for left, right in self.pairs)
+        return Product(pairs, self.rest * unwrap(other), self.rows)
 
     __rmul__ = __mul__
 
@@ -251,4 +285,14 @@ class Product:
         return self * (1.0 / unwrap(other))
 
     def __repr__(self) -> str:
-        return f"Product({self.left!r} * {self.right!r} + {self.rest!r})"
+        return f"Product({' + '.join(f'{a!r} * {b!r}' for a, b in self.pairs)} + {self.rest!r})"
+
+
+def random_matmul(a: Any, x: Any) -> Product:
+    """`A @ x` with both random: A has vectors for rows, or is a vector itself."""
+    if not a.event_shape or a.event_shape != x.event_shape:
+        given = f"{label(a)} @ {label(x)}: rows of shape {a.event_shape} meet vectors of shape {x.event_shape}"
+        refuse(given, "the rows of a random matrix are vectors (MvNormal) as long as x; stack numbers with ngmp.stack")
+    if not a.batch_shape:
+        return Product(((a, x),))
+    return Product(((a, x),), np.zeros(a.batch_shape[-1]), a.batch_shape[-1])

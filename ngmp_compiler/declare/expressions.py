@@ -20,10 +20,11 @@ class Expression(abc.ABC):
     """A random expression, elementwise over `batch_shape`."""
 
     __slots__ = ()
-    __array_ufunc__ = None  # numpy arrays on the left defer to us
     is_expression = True
     neutral = 0
     """What stands where one of its arrays is not finite."""
+    whole: Any = None
+    """Of an expression whose elements are rows of one factor: their batch shape."""
 
     @property
     @abc.abstractmethod
@@ -59,6 +60,11 @@ class Expression(abc.ABC):
     def parameter(self) -> Any:
         """What a signature's `lower` receives."""
         return self
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        from .elementwise import on_ufunc  # which knows the classes derived from this one
+
+        return on_ufunc(ufunc, method, inputs, options)
 
 
 # Of all arguments of a site or group at once, constants among them.

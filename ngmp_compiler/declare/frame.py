@@ -60,7 +60,17 @@ class Frame:
         self.prefix = ""
         self.aliases: list[tuple[np.ndarray, Variable]] = []  # positions that stand for variables of outer frames
         self.problems: list[Problem] | None = None  # found so far; None: use those of the enclosing frame
+        self.logs: dict[str, bool] = {}  # names to be declared by their logarithms, and whether that was done
         self.coordinates: Any = None  # of the sites that are integrated: see `declare.integrated`
+        self.fresh: frozenset[str] | None = None  # in a second run: see `declare.renewed`
+        self.notes: list[tuple[str, str, str]] = []  # of a foreign model: site, line of its source, what was recognised
+        self.gaps = False  # whether observations that are not finite are missing ones
+        self.plates: dict[int, int] = {}  # sizes of the open plates by axis, -1, -2, ...; those of the outermost count
+
+    def in_plates(self, batch: tuple[int, ...]) -> tuple[int, ...]:
+        """A batch shape with the axes of the plates that are open."""
+        sizes = tuple(self.plates.get(-k, 1) for k in range(max(map(abs, self.plates), default=0), 0, -1))
+        return np.broadcast_shapes(batch, sizes)
 
     def allocate(self, plane: Plane, shape: tuple[int, ...]) -> np.ndarray:
         start = self.sizes.get(plane, 0)
@@ -130,6 +140,24 @@ def current_frame(what: str) -> Frame:
 def outermost() -> Frame:
     """The frame of the model itself, whatever loops are open inside of it."""
     return _frames.get()[0]
+
+
+@contextlib.contextmanager
+def attempt():
+    """Take back what is declared in here, if it fails."""
+    frame = current_frame("declare.attempt")
+    sites, aliases = len(frame.sites), len(frame.aliases)
+    rows = {name: len(node.rows) for name, node in frame.nodes.items()}
+    sizes, observed = dict(frame.sizes), dict(frame.observed)
+    try:
+        yield
+    except Exception:
+        del frame.sites[sites:], frame.aliases[aliases:]
+        frame.nodes = {name: node for name, node in frame.nodes.items() if name in rows}
+        for name, node in frame.nodes.items():
+            del node.rows[rows[name] :]
+        frame.sizes, frame.observed = sizes, observed
+        raise
 
 
 @contextlib.contextmanager

@@ -1,5 +1,7 @@
 """Functions of expressions that a model may use: `dot`, `stack`, `exp`, `log`, `take`, `broadcast_to`."""
 
+import functools
+import operator
 from typing import Any
 
 import jax.numpy as jnp
@@ -7,9 +9,10 @@ import numpy as np
 from jax.core import Tracer
 
 from .affine import Affine, Arithmetic, Term, broadcast, contract
-from .compound import Exp, Take
+from .compound import Exp, Product, Take
 from .inputs import as_constant, unwrap
-from .naming import label, not_affine, refuse
+from .links import InverseLink
+from .naming import label, refuse
 from .variables import Variable
 
 
@@ -17,7 +20,7 @@ def dot(features: Any, w: Any) -> Any:
     """Linear functionals `features @ w` of a vector variable.
 
     Args:
-        features: constants of shape (..., D).
+        features: constants of shape (..., D); or another vector variable, for the mean of a Normal.
         w: a vector (MvNormal) variable or affine expression of event shape (D,).
 
     Returns:
@@ -29,10 +32,70 @@ def dot(features: Any, w: Any) -> Any:
         else:
             return jnp.sum(unwrap(features) * unwrap(w), axis=-1)
     if isinstance(features, Arithmetic):
-        not_affine(f"dot({label(features)}, {label(w)}), a product of two random variables,")
+        return _random_dot(features.affine(), w.affine())
     if np.ndim(features) < 1:
         refuse(f"dot of a scalar and {label(w)}", "features have shape (..., D)")
     return contract(w.affine(), features, "dot", ())
+
+
+def scalars(x: Any) -> Any:
+    """A vector-valued expression as a plate of its entries, which is a last axis of the batch: `X @ w` as n numbers."""
+    if isinstance(x, Exp):
+        return Exp(scalars(x.inner))
+    if isinstance(x, InverseLink):
+        return InverseLink(x.name, scalars(x.inner))
+    if isinstance(x, Take) and x.random:
+        return x.each(scalars)
+    if not isinstance(x, Arithmetic) or not getattr(x, "event_shape", ()):
+        return x
+    x = x.affine()
+    (width,) = x.event_shape
+    terms = []
+    for variable, op, c in x.terms:
+        if op == "scale":
+            rows = np.eye(width) if c is None else jnp.asarray(unwrap(c))[..., None, None] * np.eye(width)
+        else:
+            rows = unwrap(c)
+        variable = variable.at(variable.index[..., None])
+        stacked = not variable.event_shape
+        terms.append(Term(variable, "scale", rows[..., 0]) if stacked else Term(variable, "dot", rows))
+    return Affine(tuple(terms), x.offset, (*x.batch_shape, width), ())
+
+
+def alike(x: Affine, y: Affine) -> tuple[Affine, Affine]:
+    """A number and a vector that are added: the number stands for every entry; of several, each is added to one."""
+    if x.event_shape:
+        other, own = alike(y, x)
+        return own, other
+    if x.batch_shape:
+        return x, scalars(y)
+    return contract(stack([x]), np.ones((*y.event_shape, 1)), "matmul", y.event_shape), y
+
+
+def _random_dot(a: Affine, b: Affine) -> Product:
+    if not a.event_shape or a.event_shape != b.event_shape:
+        given = f"dot({label(a)}, {label(b)}) of shapes {a.event_shape} and {b.event_shape}"
+        refuse(given, "give vectors (MvNormal variables) of equal length, or multiply numbers: a * b")
+    broadcast("dot", a, b, a.batch_shape, b.batch_shape)
+    return Product(((a, b),))
+
+
+def concatenate(vectors: list[Affine]) -> Affine:
+    """Vector-valued expressions, and scalar ones, one below the other."""
+    vectors = [x if x.event_shape else stack([x]) for x in vectors]
+    sizes = [x.event_shape[0] for x in vectors]
+    eye, ends = np.eye(sum(sizes)), np.cumsum([0, *sizes])
+    placed = [eye[:, ends[i] : ends[i + 1]] @ x for i, x in enumerate(vectors)]
+    return functools.reduce(operator.add, placed)
+
+
+def sides(product: Product) -> tuple[Affine, Affine]:
+    """The left and right sides of products as two vectors; of a random matrix the first is its rows in order."""
+    right = concatenate([b for _, b in product.pairs])
+    if product.rows is None:
+        return concatenate([a for a, _ in product.pairs]), right
+    rows = [concatenate([a[..., i, :] for a, _ in product.pairs]) for i in range(product.rows)]
+    return concatenate(rows), right
 
 
 def _array(x: Any) -> Any:
@@ -44,7 +107,7 @@ def stack(entries: Any) -> Any:
 
     Args:
         entries: scalar Gaussian variables, affine expressions of them, and constants, whose batch shapes broadcast; or
-            a variable whose first axis is iterated over.
+            a variable whose first axis is iterated over. Vectors such as `X @ w` are plates of their entries.
 
     Returns:
         A vector-valued expression; an array if all entries are constant.
@@ -52,6 +115,7 @@ def stack(entries: Any) -> Any:
     entries = list(entries)
     if not any(isinstance(e, Arithmetic) for e in entries):
         return jnp.stack(jnp.broadcast_arrays(*map(unwrap, entries)), axis=-1)
+    entries = [scalars(e) for e in entries]
     size, terms, offset = len(entries), [], None
     for i, entry in enumerate(entries):
         unit = np.eye(size)[i]
@@ -59,10 +123,6 @@ def stack(entries: Any) -> Any:
             shift = _array(entry)
         else:
             x = entry.affine()
-            if x.event_shape:
-                refuse(
-                    f"stack of {label(entry)}, a vector of {x.event_shape[0]}", "stack scalars; index a vector first"
-                )
             shift = None if x.offset is None else _array(x.offset)
             for variable, op, c in x.terms:  # a column of the entry's coefficient
                 c = _array(1.0 if c is None else c)
@@ -73,6 +133,13 @@ def stack(entries: Any) -> Any:
             offset = shift if offset is None else offset + shift
     shapes = [e.affine().batch_shape if isinstance(e, Arithmetic) else np.shape(e) for e in entries]
     return Affine(tuple(terms), offset, broadcast("stack", entries[0], entries[-1], *shapes), (size,))
+
+
+def as_vector(x: Affine) -> Affine:
+    """Scalar expressions along the last plate axis as one of vectors."""
+    if x.event_shape or not x.batch_shape:
+        return x
+    return stack([x[..., k] for k in range(x.batch_shape[-1])])
 
 
 def exp(x: Any) -> Any:
@@ -97,11 +164,14 @@ def take(table: Any, *indices: Any) -> Any:
     `Normal(take(m, z), precision=take(w, z))` is a mixture or a switching model; arithmetic and `exp` act entrywise.
 
     Args:
-        table: a constant of shape (K1, K2, ..., *event), or random variables of batch shape (K1, K2, ...).
+        table: a constant of shape (K1, K2, ..., *event), random variables of batch shape (K1, K2, ...), or, for one
+            index, a list of K1 expressions and constants.
         *indices: Categorical variables of K1, K2, ... classes; constant integers index as in NumPy.
     """
     if not indices:
         refuse("take(table) without an index", "give one Categorical variable for each leading axis of the table")
+    if isinstance(table, (list, tuple)) and any(getattr(x, "is_expression", False) for x in table):
+        return _from_list(tuple(table), indices)
     random = isinstance(table, (Arithmetic, Exp))
     table = table if random else as_constant(table)
     if not any(isinstance(i, Arithmetic) for i in indices):
@@ -118,6 +188,19 @@ def take(table: Any, *indices: Any) -> Any:
     if random:
         return Take(tuple(table[at] for at in np.ndindex(*lead)), *indices)
     return Take(table, *indices)
+
+
+def _from_list(entries: tuple[Any, ...], indices: tuple[Any, ...]) -> Any:
+    """The one of several expressions that a categorical variable, or a known integer, picks."""
+    (index, *more) = indices
+    classes = index.plane.event_shape[0] if isinstance(index, Variable) else None
+    if more or (classes is not None and classes != len(entries)):
+        works = f"one index of {len(entries)} classes picks from a list of as many"
+        refuse(f"take from a list of {len(entries)} expressions by {_labels(indices)}", works)
+    if classes is None:
+        return entries[int(unwrap(index))]
+    alike = tuple(1.0 * x if isinstance(x, Arithmetic) else x for x in entries)  # sites that differ in numbers only
+    return Take(alike, index)
 
 
 def _labels(indices: tuple[Any, ...]) -> str:

@@ -16,7 +16,7 @@ from ngmp_kernels import Gate
 
 from .compound import Take
 from .expressions import kinds_of
-from .inputs import as_constant
+from .inputs import Input, as_constant
 from .variables import Variable
 
 
@@ -76,7 +76,11 @@ def _selectors(taken: dict[str, Take]) -> list[Variable]:
 def _key(entry: Any) -> Hashable:
     """What two entries that are the same share."""
     if isinstance(entry, Variable):
-        return id(entry.frame), entry.plane, entry.index.shape, entry.index.tobytes()
+        frame: Any = id(entry.frame)
+        if entry.picked:  # `z[idx]` twice is the same
+            at = entry.frame.at
+            frame = _key(entry.frame.source), (id(at.root), at.index) if isinstance(at, Input) else id(at)
+        return frame, entry.plane, entry.index.shape, entry.index.tobytes()
     return entry if isinstance(entry, float) else ("object", id(entry))
 
 

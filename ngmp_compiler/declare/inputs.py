@@ -1,5 +1,6 @@
 """Inputs of a model function, wrapped so that `y[k]` in a Python loop costs no XLA operation."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -16,13 +17,16 @@ class Input:
     (`jnp` functions, operators, `vmap`, `scan`), at the usual cost of an operation each.
     """
 
-    __slots__ = ("index", "root", "shape")
+    __slots__ = ("index", "place", "root", "shape")
     __array_priority__ = 1000
     is_expression = False  # looked up often: `__getattr__` would read the array to answer
 
-    def __init__(self, root: Any, index: tuple[int, ...] = (), shape: tuple[int, ...] | None = None):
+    def __init__(
+        self, root: Any, index: tuple[int, ...] = (), shape: tuple[int, ...] | None = None, place: int | None = None
+    ):
         self.root = root
         self.index = index
+        self.place = place  # among the leaves of all inputs, if it is one
         self.shape = np.shape(root) if shape is None else shape
 
     @property
@@ -59,7 +63,7 @@ class Input:
             length = self.shape[0]
             if not -length <= key < length:
                 raise IndexError(f"index {key} is out of range for an input of length {length}")
-            return Input(self.root, (*self.index, int(key) % length), self.shape[1:])
+            return Input(self.root, (*self.index, int(key) % length), self.shape[1:], self.place)
         if isinstance(key, tuple) and key and all(type(k) is int for k in key):
             out = self
             for k in key:
@@ -123,14 +127,17 @@ def _shape(x: Any) -> tuple[int, ...]:
     return tuple(getattr(x, "shape", ()))
 
 
-def wrap(tree: Any) -> Any:
-    """Wrap the arrays of a plain container (dict, list, tuple) of inputs; leave modules such as networks alone."""
+def wrap(tree: Any, leaves: Sequence[Any] = ()) -> Any:
+    """Wrap the arrays of a plain container (dict, list, tuple) of inputs; leave modules such as networks alone.
+
+    `leaves` are those of all inputs, in order.
+    """
     if isinstance(tree, jax.Array):
-        return Input(tree)
+        return Input(tree, place=next((i for i, x in enumerate(leaves) if x is tree), None))
     if type(tree) in (list, tuple):
-        return type(tree)(wrap(x) for x in tree)
+        return type(tree)(wrap(x, leaves) for x in tree)
     if type(tree) is dict:
-        return {k: wrap(x) for k, x in tree.items()}
+        return {k: wrap(x, leaves) for k, x in tree.items()}
     return tree
 
 

@@ -2,8 +2,9 @@ r"""Integrated sites: hyperparameters that stand as numbers while a model is dec
 
 A site that `integrate=` names is not a variable of the graph: `ngmp.sample` returns its value, a traced number, and the
 site itself is declared as if that value had been observed, so that its prior is part of the evidence. Values come from
-standard coordinates $v$, one for every number: $u = c + s v$ where c and s are about the median and the spread of the
-prior, and $\theta = T(u)$ maps the real line to the support. The logarithm of $|d\theta/dv|$ is kept beside it.
+standard coordinates $v$, one for every number: $u = c + b(v)$ where c is about the median of the prior and b has its
+spread as the slope at zero (`supports.stretched`), and $\theta = T(u)$ maps the real line to the support. The logarithm
+of $|d\theta/dv|$ is kept beside it.
 """
 
 from typing import Any, NamedTuple
@@ -13,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ngmp_kernels.numerics.supports import from_real, log_slope, stretched
+
 from ..errors import ModelError, Problem
 from .expressions import kinds_of
 from .inputs import Input, unwrap
 
-SLOTS = 16  # coordinates that a program has room for
+SLOTS = 64  # coordinates that a program has room for
 MOST = 8  # numbers in one integrated site
 
 
@@ -45,10 +48,13 @@ class Coordinates:
         names: the sites that are to be integrated, and why.
         v: their coordinates, more than are needed.
         automatic: whether to integrate sites that have no family as well, and to note what else might be.
+        direct: whether `v` are the values themselves, and no coordinates.
     """
 
-    def __init__(self, names: dict[str, str], v: Float[Array, " slots"], automatic: bool = False):
-        self.names, self.v, self.automatic, self.used = names, v, automatic, 0
+    def __init__(
+        self, names: dict[str, str], v: Float[Array, " slots"], automatic: bool = False, direct: bool = False
+    ):
+        self.names, self.v, self.automatic, self.direct, self.used = names, v, automatic, direct, 0
         self.found: dict[str, Integrated] = {}
         self.candidates: dict[str, str] = {}  # scalars that no Gaussian part holds, in case nothing else works
 
@@ -71,9 +77,18 @@ class Coordinates:
             site = self._simplex(arguments)
         else:
             site = self._numbers(distribution, arguments, batch)
+        if self.direct and not site.classes:
+            site = site._replace(value=self._given(site))
         self.used += max(site.size, 1)
         self.found[name] = site._replace(why=self.names[name])
         return site.value
+
+    def _given(self, site: Integrated) -> Array:
+        """The value of a site, read where its coordinates would be."""
+        own = self.v[self.used : self.used + site.size]
+        if site.support == "simplex":
+            return jnp.append(own, 1 - jnp.sum(own))
+        return own.reshape(site.value.shape)
 
     def _class(self, arguments: dict[str, Array]) -> Integrated:
         table = arguments.get("probs", arguments.get("logits"))
@@ -84,9 +99,10 @@ class Coordinates:
     def _simplex(self, arguments: dict[str, Array]) -> Integrated:
         """Proportions as a softmax with the last score zero: $\\log |d\\theta/du| = \\sum_k \\log \\theta_k$."""
         size = arguments["concentration"].shape[-1] - 1
-        scores = jnp.append(2.0 * self.v[self.used : self.used + size], 0.0)
-        logs = jax.nn.log_softmax(scores)
-        jacobian = jnp.sum(logs) + size * np.log(2.0)
+        two = jnp.full(size, 2.0, self.v.dtype)
+        scores, slope = stretched("simplex", self.v[self.used : self.used + size], two)
+        logs = jax.nn.log_softmax(jnp.append(scores, 0.0))
+        jacobian = jnp.sum(logs) + jnp.sum(slope)
         return Integrated(jnp.exp(logs), jacobian, self.used, size, 0, "simplex", self._unit())
 
     def _unit(self) -> tuple[Array, Array]:
@@ -97,26 +113,16 @@ class Coordinates:
         rows = {k: jnp.broadcast_to(x, batch).reshape(size) for k, x in arguments.items()}
         standard = jax.lax.stop_gradient(distribution.standard(**rows))
         centre, spread = (jnp.broadcast_to(jnp.asarray(x, self.v.dtype), size) for x in standard)
-        u = centre + spread * self.v[self.used : self.used + size]
-        value, slope = _constrain(distribution.support, u, rows)
-        jacobian = jnp.sum(slope + jnp.log(spread))
-        ends = self._unit()
-        if distribution.support == "interval":
-            ends = rows["low"].reshape(batch), rows["high"].reshape(batch)
-        return Integrated(value.reshape(batch), jacobian, self.used, size, 0, distribution.support, ends)
-
-
-def _constrain(support: str, u: Array, arguments: dict[str, Array]) -> tuple[Array, Array]:
-    """The value on the support, and the logarithm of its derivative."""
-    if support == "real":
-        return u, jnp.zeros_like(u)
-    if support == "positive":
-        return jnp.exp(u), u
-    slope = jax.nn.log_sigmoid(u) + jax.nn.log_sigmoid(-u)
-    if support == "unit":
-        return jax.nn.sigmoid(u), slope
-    low, high = arguments["low"], arguments["high"]
-    return low + (high - low) * jax.nn.sigmoid(u), slope + jnp.log(high - low)
+        support, ends = distribution.support, self._unit()
+        off, slope = stretched(support, self.v[self.used : self.used + size], spread)
+        u = centre + off
+        if bounded := support in ("interval", "above", "below"):
+            low, high = (jnp.broadcast_to(jnp.asarray(x, self.v.dtype), size) for x in distribution.ends(**rows))
+            ends = low, high
+        jacobian = jnp.sum(log_slope(support, u, ends) + slope)
+        value = from_real(support, u, ends).reshape(batch)
+        ends = tuple(jnp.reshape(x, batch if bounded else ()) for x in ends)
+        return Integrated(value, jacobian, self.used, size, 0, support, ends)  # type: ignore[arg-type]
 
 
 def integrate(coordinates: Coordinates, name: str, distribution: Any, batch: tuple[int, ...], inside: bool) -> Any:

@@ -24,6 +24,8 @@ def label(x: Any) -> str:
         return " + ".join(dict.fromkeys(label(t.variable) for t in x.terms)) or "a constant expression"
     if not hasattr(x, "plane"):
         return repr(x)
+    if x.picked:
+        return label(x.frame.source)
     for node in getattr(x.frame, "nodes", {}).values():
         if node.plane == x.plane and any(np.isin(x.index, rows).all() for rows in node.rows):
             return f"'{node.name}'"
@@ -36,17 +38,21 @@ def not_affine(what: str) -> NoReturn:
 
 
 def static_index(x: Any, key: Any) -> Any:
-    """An index usable at declaration time, or a clear error."""
+    """An index with the arrays in it that are known as numpy ones; those that are traced must be integers."""
     items = key if isinstance(key, tuple) else (key,)
     for k in items:
-        if isinstance(k, (Input, Tracer)):
-            refuse(
-                f"{label(x)} was indexed with a traced array",
-                "which variables a factor touches is structure, so indices must be static: integers, slices, numpy "
-                "arrays closed over by the model, or a tuple of integers among its arguments",
-            )
-    items = tuple(np.asarray(k) if isinstance(k, jax.Array) else k for k in items)
+        if isinstance(k, (Input, Tracer)) and np.dtype(k.dtype).kind not in "iu":
+            given = f"{label(x)} was indexed with a traced array of dtype {k.dtype}"
+            refuse(given, "which elements there are is structure: index with integers, or use mask=")
+    items = tuple(np.asarray(k) if isinstance(k, jax.Array) and not isinstance(k, Tracer) else k for k in items)
     return items if isinstance(key, tuple) else items[0]
+
+
+def picked_shape(shape: tuple[int, ...], key: Any) -> tuple[int, ...]:
+    """The shape of what a key picks; without jax where the key is plain, as in sums of thousands."""
+    if all(isinstance(k, (int, slice)) for k in (key if isinstance(key, tuple) else (key,))):
+        return np.broadcast_to(np.False_, shape)[key].shape
+    return jax.eval_shape(lambda x: x[key], jax.ShapeDtypeStruct(shape, bool)).shape
 
 
 def split_key(x: Any, key: Any) -> tuple[Any, Any]:

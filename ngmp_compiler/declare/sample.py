@@ -5,14 +5,15 @@ its own for the body of the loop and lifts what was recorded there by one axis.
 """
 
 import contextlib
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 
 from ngmp_kernels import Deterministic, GenericDensity, VectorDeterministic
 
-from ..errors import ModelError, Problem, listed
+from ..errors import ContentsError, ModelError, Problem, listed
 from ..graph.planes import Plane
 from .arguments import (
     check_repeated,
@@ -21,9 +22,10 @@ from .arguments import (
     checked_observation,
     common_batch_shape,
     event_shape_of,
+    plated,
     site_name,
 )
-from .expressions import kinds_of
+from .censoring import censor
 from .frame import Frame as Frame
 from .frame import Node, outermost, refuse
 from .frame import Site as Site
@@ -32,6 +34,13 @@ from .frame import recording as recording
 from .gates import gates
 from .inputs import unwrap
 from .integrated import Coordinates, Integrated, integrate
+from .products import as_density
+from .products import declare as declare_density
+from .redirect import redirected
+from .renewed import NEW, declared_before, grown, unseen
+from .structured import declare as structured
+from .structured import expand, is_structured
+from .variables import Variable
 
 
 class Graph(NamedTuple):
@@ -42,6 +51,7 @@ class Graph(NamedTuple):
     sizes: dict[Plane, int]
     observed: dict[str, tuple[int, ...]]  # the shape of one declaration of every observed name
     integrated: dict[str, Integrated]  # the sites that stand as numbers
+    notes: tuple[tuple[str, str, str], ...] = ()  # of a foreign model; see `Frame`
 
 
 @contextlib.contextmanager
@@ -55,7 +65,8 @@ def scope(name: str):
         frame.prefix = outer
 
 
-def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> Any:
+@redirected
+def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None, censored: Any = None) -> Any:
     """Declare a random variable, or an observation of one.
 
     Args:
@@ -63,6 +74,8 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
         distribution: e.g. `Normal(mean, variance=1.0)`; arguments broadcast like NumPy arrays (a plate).
         obs: observed values; with them the site is a likelihood and no variable is made.
         mask: booleans of the site's shape, True where the value was seen. A runtime array.
+        censored: "right" (the outcome is above obs), "left", or "interval" (between the two entries of obs), or an
+            array that says it of every element: 0 seen, 1 (or True) right, -1 left, 2 interval.
 
     Returns:
         A `Variable` to be used in later declarations, or `obs`.
@@ -71,29 +84,26 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     name = site_name(frame, "ngmp.sample(name, distribution)", name)
     if not hasattr(distribution, "signatures"):
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
+    if is_structured(distribution):
+        return _structured(frame, name, distribution, obs)
+    if censored is not None:
+        distribution, obs = censor(name, distribution, obs, censored)
+    if (density := as_density(name, distribution, obs)) is not None:
+        declare_density(frame, name, density, mask)
+        return obs
     arguments = checked_arguments(name, distribution)
-    coordinates = outermost().coordinates
-    if coordinates is not None:
-        batch = common_batch_shape(name, distribution, distribution.arguments) or ()
-        if coordinates.wants(name, distribution, batch, obs is not None):
-            if obs is not None:
-                refuse(name, "obs", "integrate= names an observed site", "only what is not known can be integrated")
-            obs = integrate(coordinates, name, distribution, batch, frame is not outermost())
+    obs, mask = unseen(name, distribution, obs, mask)
+    if (known := declared_before(name, distribution, arguments, obs)) is not None:
+        return grown(name.removeprefix(frame.prefix), known, sample) if isinstance(known, tuple) else known
+    if outermost().coordinates is not None:
+        obs = _integrated(name, distribution, obs, frame is not outermost())
+    if obs is None and (name in outermost().logs or distribution.as_latent() is not distribution):
+        return _lowered_prior(frame, name, distribution)
     every = gates(distribution, obs is None)  # one for each choice of a selector
     if every[0] is not distribution:
         distribution, arguments = every[0], checked_arguments(name, every[0])
     if obs is None:
-        checked_mask(name, mask, None, False)
-        if distribution.family is None:
-            given = f"{distribution.label} has no family for a latent outcome"
-            works = f"observe it, with obs=, or integrate it: ngmp.compile(..., integrate=('{name}',))"
-            refuse(name, None, given, works if distribution.support else "it can only be observed: give obs=")
-        batch = common_batch_shape(name, distribution, arguments)
-        plane = Plane(distribution.family, event_shape_of(name, distribution))
-        if batch is None:
-            refuse(name, *frame.problems.pop()[1:])  # type: ignore[union-attr]
-        out = frame.variable(name, plane, batch, frame.allocate(plane, batch))
-        mask = None
+        (out, batch), mask = _latent(frame, name, distribution, arguments, mask), None
     else:
         out = obs = checked_observation(name, distribution, obs)
         batch = common_batch_shape(name, distribution, {**arguments, "out": obs})
@@ -107,6 +117,72 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None) -> A
     return out
 
 
+def _structured(frame: Frame, name: str, distribution: Any, obs: Any) -> Any:
+    """A vector with a structured precision; of a second run, that of the first."""
+    from .report import deterministic
+
+    own = name.removeprefix(frame.prefix)
+    free = name.removeprefix(NEW) + ("" if distribution.constraint is None else "_free")
+    if outermost().fresh is not None and (node := outermost().nodes.get(free)) is not None:
+        x = Variable(outermost(), node.plane, node.rows[0])
+        return x if distribution.constraint is None else expand(distribution, x)
+    return structured(frame, own, name, distribution, obs, deterministic)
+
+
+def _latent(frame: Frame, name: str, distribution: Any, arguments: dict[str, Any], mask: Any) -> tuple[Any, Any]:
+    """The variables of a site that is not observed, and their batch shape."""
+    checked_mask(name, mask, None, False)
+    if distribution.family is None:
+        given = f"{distribution.label} has no family for a latent outcome"
+        works = f"observe it, with obs=, or integrate it: ngmp.compile(..., integrate=('{name}',))"
+        refuse(name, None, given, works if distribution.support else "it can only be observed: give obs=")
+    batch = plated(name, common_batch_shape(name, distribution, arguments))
+    plane = Plane(distribution.family, event_shape_of(name, distribution))
+    if batch is None:
+        refuse(name, *frame.problems.pop()[1:])  # type: ignore[union-attr]
+    out = frame.variable(name, plane, batch, frame.allocate(plane, batch))
+    return out, batch
+
+
+def _integrated(name: str, distribution: Any, obs: Any, inside: bool) -> Any:
+    """What is observed, or the number that stands for a site that is integrated."""
+    coordinates = outermost().coordinates
+    batch = plated(name, common_batch_shape(name, distribution, distribution.arguments) or ()) or ()
+    if not coordinates.wants(name, distribution, batch, obs is not None):
+        return obs
+    if obs is not None:
+        refuse(name, "obs", "integrate= names an observed site", "only what is not known can be integrated")
+    return integrate(coordinates, name, distribution, batch, inside)
+
+
+def _lowered_prior(frame: Frame, name: str, distribution: Any) -> Any:
+    """A latent variable whose distribution is another one in disguise: the logarithm of which is, where it says so."""
+    if name in outermost().logs:
+        return _on_logarithm(frame, name, distribution)
+    own, other = name.removeprefix(frame.prefix), distribution.as_latent()
+    return _exp_of(own, other) if distribution.logarithm else sample(own, other)
+
+
+def _on_logarithm(frame: Frame, name: str, distribution: Any) -> Any:
+    """A positive variable by its logarithm, which is Gaussian: what `families={name: "log-gaussian"}` asks for."""
+    outermost().logs[name] = True
+    other = distribution.log_form()
+    if other is None:
+        given = f"families= asks for a Gaussian logarithm of {distribution.label}"
+        refuse(name, None, given, "that of a Gamma variable with constant parameters has a kernel")
+    return _exp_of(name.removeprefix(frame.prefix), other)
+
+
+def _exp_of(own: str, other: Any) -> Any:
+    """`exp` of a variable `log_<name>`, reported under the name."""
+    from .functions import exp
+    from .report import deterministic
+
+    head, _, tail = own.rpartition("/")
+    return deterministic(own, exp(sample(f"{head}/log_{tail}" if head else f"log_{tail}", other)))
+
+
+@redirected
 def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
     """Declare any log-density as a factor over one to three scalar variables.
 
@@ -120,14 +196,7 @@ def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
     name = site_name(frame, "ngmp.factor(name, log_density, *variables)", name)
     if not callable(log_density):
         refuse(name, "log_density", f"{log_density!r} cannot be called", "give a function of scalars")
-    density = GenericDensity(log_density, arguments)
-    constant = all(kind == "constant" for kind in kinds_of(checked_arguments(name, density)).values())
-    if constant and outermost().coordinates is None:
-        refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
-    every = gates(density, True)
-    batch = common_batch_shape(name, every[0], every[0].arguments)
-    if batch is not None:
-        frame.sites.extend([Site(name, d, dict(d.arguments), d.event_ndims, None, batch, False) for d in every])
+    declare_density(frame, name, GenericDensity(log_density, arguments))
 
 
 def apply(function: Callable[..., Any], x: Any, *constants: Any, name: str | None = None) -> Any:
@@ -169,33 +238,35 @@ def _node(function: Callable, x: Any, constants: tuple[Any, ...], name: str | No
         return refuse(name or "ngmp.apply", "function", str(error), works)
 
 
-_TRACED = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
+TRACED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
+          jax.errors.TracerIntegerConversionError, jax.errors.NonConcreteBooleanIndexError)  # fmt: skip
 
 
 def _explain(error: Exception) -> Problem:
     """An exception of the model function as a problem."""
     text = str(error).splitlines()[0] if str(error) else ""
-    if isinstance(error, _TRACED):
+    if isinstance(error, TRACED):
         works = "structure may depend on shapes and static arguments only; use mask=, or pass the value as an int"
         return Problem(None, None, f"the structure depends on the value of a traced input: {text}", works)
-    if isinstance(error, TypeError) and ("ngmp_compiler.declare." in text or "does not support ufuncs" in text):
-        works = "use ngmp.exp, dot, take, A @ x, sums, and products with constants; ngmp.factor for anything else"
-        return Problem(None, None, "a numpy or jax function was applied to a random variable", works)
+    if isinstance(error, TypeError) and "ngmp_compiler.declare." in text:
+        named = re.match(r"(\w+) requires ndarray or scalar", text)
+        what = f"jnp.{named[1]}" if named else "a function of jax"
+        works = f"functions of NumPy work, np.{named[1] if named else 'exp'}, and those of ngmp (exp, dot, ...)"
+        works += "; ngmp.apply(function, x) takes any smooth function, ngmp.factor any log-density"
+        return Problem(None, None, f"{what} was applied to a random variable, which jax does not let through", works)
     return Problem(None, None, f"{type(error).__name__}: {error}", "")
 
 
-def trace(model: Callable, arguments: dict[str, Any], coordinates: Coordinates | None = None) -> Graph:
+def trace(
+    model: Callable, arguments: dict[str, Any], coordinates: Coordinates | None = None, logs: Iterable[str] = ()
+) -> Graph:
     """Run `model(**arguments)` once and return the graph it declares, or raise all the problems found.
 
-    With `coordinates`, the sites that they name stand as numbers; see `declare.integrated`.
+    With `coordinates`, the sites that they name stand as numbers; see `declare.integrated`. Those of `logs` are
+    declared by their logarithms.
     """
     with recording(Frame()) as frame:
-        frame.problems, frame.coordinates = [], coordinates
+        frame.problems, frame.coordinates, frame.logs = [], coordinates, dict.fromkeys(logs, False)
         problems = frame.problems
         try:
             model(**arguments)
@@ -207,8 +278,13 @@ def trace(model: Callable, arguments: dict[str, Any], coordinates: Coordinates |
             if not problems and found[0].site is None and found[0].given.startswith(type(error).__name__):
                 error.add_note(where)
                 raise
-            found = [p if p.site else p._replace(given=f"{p.given} ({where})") for p in found]
-            raise ModelError([*problems, *found]) from error
+            found = [*problems, *(p if p.site else p._replace(given=f"{p.given} ({where})") for p in found)]
+            if isinstance(error, ContentsError):
+                raise ContentsError(found, error.places) from error
+            raise ModelError(found) from error
+        for name in (k for k, seen in frame.logs.items() if not seen):
+            works = f"the sites are {listed({site.name for site in frame.sites})}"
+            problems.append(Problem(name, None, "families= names no latent variable", works))
         found = {} if coordinates is None else coordinates.found
         for name in () if coordinates is None else coordinates.names:
             if name not in found:
@@ -216,4 +292,4 @@ def trace(model: Callable, arguments: dict[str, Any], coordinates: Coordinates |
                 problems.append(Problem(name, None, "integrate= names no site", works))
         if problems:
             raise ModelError(problems)
-    return Graph(frame.sites, frame.nodes, frame.sizes, frame.observed, found)
+    return Graph(frame.sites, frame.nodes, frame.sizes, frame.observed, found, tuple(frame.notes))

@@ -15,9 +15,9 @@ from jax.core import eval_jaxpr
 
 from ..errors import ModelError, Problem
 from .expressions import map_arguments
-from .inputs import unwrap
+from .inputs import Input, unwrap
 from .sample import Frame, Site, current_frame, recording
-from .variables import Variable
+from .variables import Picked, Variable
 
 
 class _Carry:
@@ -67,14 +67,14 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
     if not isinstance(result, tuple) or len(result) != 2:
         _refuse(f"the body returned {type(result).__name__}", "return (carry, output), as for jax.lax.scan")
     carry, out_tree = jax.tree.flatten(result[0], is_leaf=_is_expression)
-    if out_tree != tree or not all(isinstance(v, Variable) for v in carry):
+    if out_tree != tree or not all(isinstance(v, Variable) and not v.picked for v in carry):
         _refuse(f"the body returned a carry {result[0]!r}", "carries are variables, structured as the initial one")
     for before, after in zip(init, carry, strict=True):
         if (before.plane, before.batch_shape) != (after.plane, after.batch_shape):
             _refuse(f"the carry changes from {before!r} to {after!r}", "it must keep its family and shape")
     arrays: list[Any] = []
     for site in frame.sites:
-        _map_site(site, lambda a, _: arrays.append(a), lambda v: v)
+        _map_site(site, lambda a, _: arrays.append(a), lambda v: arrays.append(v.frame.at) if v.picked else None)
     arrays += [y for y in jax.tree.leaves(result[1], is_leaf=_is_expression) if not _is_expression(y)]
     return _Step(frame, slots, carry, tree, result[1], [unwrap(a) for a in arrays])
 
@@ -109,9 +109,9 @@ def scan(body: Callable[..., Any], init: Any, xs: Any, length: int | None = None
     """
     frame = current_frame("ngmp.scan")
     leaves, tree = jax.tree.flatten(init, is_leaf=_is_expression)
-    if not leaves or not all(isinstance(v, Variable) for v in leaves):
+    if not leaves or not all(isinstance(v, Variable) and not v.picked for v in leaves):
         _refuse(f"the initial carry is {init!r}", "carries are random variables declared before the scan")
-    xs = jax.tree.map(unwrap, xs)
+    given, xs = jax.tree.leaves(xs, is_leaf=lambda x: isinstance(x, Input)), jax.tree.map(unwrap, xs)
     count = _length(xs, length)
     if count == 0:
         return init, None
@@ -134,18 +134,23 @@ def scan(body: Callable[..., Any], init: Any, xs: Any, length: int | None = None
     # A constant such as a Python float is worth keeping as it is: it can be checked at compile time.
     arrays = [a if v else (s if isinstance(s, (int, float, np.ndarray)) else a)
               for a, v, s in zip(arrays, varies, step.arrays, strict=True)]  # fmt: skip
-    return _Lift(frame, step, leaves, count, arrays, varies).apply()
+    slices = dict(zip(closed.jaxpr.invars, given, strict=True))
+    whole = [None if hasattr(v, "val") else slices.get(v) for v in closed.jaxpr.outvars]
+    return _Lift(frame, step, leaves, count, arrays, varies, whole).apply()
 
 
 class _Lift:
     """Adds the leading axis of length K to everything one step declared."""
 
-    def __init__(self, frame: Frame, step: _Step, init: list[Variable], count: int, arrays: list, varies: list):
+    def __init__(
+        self, frame: Frame, step: _Step, init: list[Variable], count: int, arrays: list, varies: list, whole: list
+    ):
         self.frame = frame
         self.step = step
         self.init = init
         self.count = count
         self.values = iter(zip(arrays, varies, strict=True))
+        self.whole = {id(a): x for a, x in zip(arrays, whole, strict=True) if x is not None}  # slices of inputs
         self.carries: dict[int, np.ndarray] = {}
         self.after = [self._unalias(v) for v in step.carry]
         self.local = {p: frame.allocate(p, (count, n)) for p, n in step.frame.sizes.items()}
@@ -216,6 +221,23 @@ class _Lift:
             return Variable(v.frame, v.plane, np.broadcast_to(v.index, (self.count, *v.index.shape)))
         return Variable(self.frame, v.plane, self._rows(v))
 
+    def _picked(self, v: Variable) -> Variable:
+        """The K copies of a variable that an index picks: the candidates of all steps in one table."""
+        source, (at, varies) = v.frame.source, next(self.values)
+        whole, inner = self.whole.get(id(at)), source.frame is self.step.frame or source.frame in self.step.slots
+        if isinstance(whole, np.ndarray) and not inner:  # known, since the schedule depends on it
+            index = source.index[whole.reshape(self.count, -1)[:, v.index.reshape(-1)]]
+            return Variable(source.frame, source.plane, index.reshape(self.count, *v.index.shape))
+        size, count = source.index.size, np.prod(np.shape(at)[1:] if varies else np.shape(at), dtype=int)
+        at = jnp.broadcast_to(jnp.reshape(at, (-1, count)), (self.count, count))
+        if inner:  # other candidates in every step
+            at = jnp.where(at < 0, at + size, at)
+            own = at + size * np.arange(self.count)[:, None]
+            at = jnp.where((at < 0) | (at >= size), size * self.count, own)
+            source = Variable(self.frame, source.plane, self._rows(source).reshape(-1))
+        index = v.index + count * np.arange(self.count).reshape(-1, *(1,) * v.index.ndim)
+        return Variable(Picked(source, at.reshape(-1), getattr(whole, "place", v.frame.place)), v.plane, index)
+
     def site(self, site: Site) -> Site:
         rank = len(site.batch_shape)
 
@@ -228,7 +250,7 @@ class _Lift:
             return jnp.reshape(value, (self.count,) + (1,) * pad + np.shape(value)[1:]) if pad else value
 
         def on_variable(v: Variable) -> Variable:
-            lifted = self.variable(v)
+            lifted = self._picked(v) if v.picked else self.variable(v)
             pad = rank - v.index.ndim
             index = lifted.index.reshape((self.count,) + (1,) * pad + v.index.shape)
             return Variable(lifted.frame, lifted.plane, index)
@@ -242,7 +264,7 @@ class _Lift:
         return site._replace(arguments=arguments, mask=mask, batch_shape=batch, event_ndims=ndims)
 
     def output(self, y: Any) -> Any:
-        if isinstance(y, Variable):
+        if isinstance(y, Variable) and not y.picked:
             return self.variable(y)
         if _is_expression(y):
             _refuse(f"the body outputs {y!r}", "outputs are variables or arrays")

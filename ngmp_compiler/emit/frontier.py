@@ -40,16 +40,18 @@ class Frontier(NamedTuple):
 
 
 def frontiers(plan: Plan) -> list[Frontier]:
-    """The planes of which factors of several interfaces, which look at each other's cavities, touch a variable."""
+    """The planes of which factors of several interfaces, which look at each other's cavities, touch a variable; but
+    for those with an index that is an input, whose rows cannot be sorted while compiling."""
     ends: dict[Plane, list[tuple[str, np.ndarray]]] = {}
-    wanted = set()
+    wanted, given = set(), set()
     for group in plan.groups:
         for key, edge in zip(group.keys, group.edges, strict=True) if group.projected else ():
             if edge.plane is not None and edge.family.core == "product":
                 ends.setdefault(edge.plane, []).append((key, edge.index.positions))
                 wanted |= {edge.plane} if len(group.edges) > 1 else set()
+                given |= {edge.plane} if edge.index.kind == "given" else set()
     out = []
-    for plane in (p for p in ends if p in wanted):
+    for plane in (p for p in ends if p in wanted - given):
         keys, positions = zip(*ends[plane], strict=True)
         out.append(Frontier(plane, keys, positions, Rows(np.concatenate(positions), plan.planes[plane])))
     return out

@@ -81,5 +81,5 @@ def at_interface(found: dict[Plane, Guess], edge: AbstractEdge) -> tuple[Abstrac
     ends = edge.ends()
     if any(end.plane not in found for end in ends):
         return None
-    rows = np.logical_and.reduce([found[end.plane].known[end.index.positions] for end in ends])
+    rows = np.logical_and.reduce([end.index.every(found[end.plane].known) for end in ends])
     return (edge.marginal({plane: guess.marginal for plane, guess in found.items()}), rows) if rows.any() else None

@@ -27,22 +27,21 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from ngmp_kernels import Delta, Quadrature, tangent_projection
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels import Delta, tangent_projection
+from ngmp_kernels.families import AbstractFamily, MvGaussian
 
 from ..graph.groups import FactorGroup
 from ..schedule.choose import Plan
-from ..value import Value
+from ..value import Value, replaced
 from .apart import apart
 from .chunks import by_chunks
 from .core import Core, CoreResult, Leaves, masked
+from .folds import unfolded
 from .initial import Given, at_interface, guesses
 from .newton import near_mode
-from .rules import AbstractRule, Incoming, StructuredVMP, select, settled
-
-Shares = dict[str, Float[Array, " n"]]
+from .rules import AbstractRule, Incoming, select, settled
 
 
 class Evaluation(NamedTuple):
@@ -51,7 +50,7 @@ class Evaluation(NamedTuple):
     target: Leaves
     core: CoreResult
     fine: dict[str, Bool[Array, " n"]]
-    borrowed: dict[str, Bool[Array, " n"]]  # by leaf: which targets are, in part, those of mean field
+    borrowed: Int[Array, ""]  # how many factors have a cavity that is improper, and are heard by mean field in part
 
 
 class Map(Value):
@@ -81,7 +80,8 @@ class Map(Value):
     def target(self, group: FactorGroup, j: int, incoming: Incoming) -> tuple[AbstractFamily, Array]:
         """The target of an interface by the rule of its factors, and where it exists."""
         rule = self.rules[group.name]
-        return by_chunks(lambda factor, incoming: rule.target(factor, j, incoming), group.n, group.factor, incoming)
+        with jax.named_scope(f"project_{group.keys[j]}"):
+            return by_chunks(lambda factor, incoming: rule.target(factor, j, incoming), group.n, group.factor, incoming)
 
     def _at_point(self, group: FactorGroup, j: int, incoming: Incoming) -> AbstractFamily:
         """The target of an interface where it is a constant: the limit of the projection at a point."""
@@ -89,24 +89,24 @@ class Map(Value):
         eta = tangent_projection(incoming.marginals[j], message, Delta())
         return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0), eta)
 
-    def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None, shares: Shares | None = None) -> Evaluation:
+    def evaluate(self, leaves: Leaves, keys: frozenset[str] | None = None) -> Evaluation:
         """One run of the core and one target for every interface (or for the ones in `keys`).
 
         Args:
             leaves: the point.
             keys: of the leaves that targets are wanted for; all by default.
-            shares: see `whole_shares`; all of one by default.
         """
         result = self.core.run(leaves)
-        shares = self.whole_shares() if shares is None else shares
         target: Leaves = {}
         fine: dict[str, Bool[Array, " n"]] = {}
-        borrowed: dict[str, Bool[Array, " n"]] = {}
+        borrowed = jnp.asarray(0)
         for group in self.projected:
             incoming = self.incoming(group, result, leaves)
+            if self.rules[group.name].divides(group.factor):  # type: ignore[arg-type]
+                borrowed += jnp.sum(masked(group, incoming.shared()[2] < 1))
             for j, q in enumerate(incoming.marginals):
                 key = group.keys[j]
-                fine[key] = jnp.broadcast_to(q.is_proper(), (group.n,))
+                fine[key] = jnp.broadcast_to(q.is_proper(), (rows := group.rows(j),))
                 if keys is not None and key not in keys:
                     continue
                 eta, exists = self.target(group, j, incoming)
@@ -114,71 +114,40 @@ class Map(Value):
                     eta = settled(self.rules[group.name], group.factor, eta, incoming)  # type: ignore[arg-type]
                 # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
                 eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
-                if group.name in shares:
-                    share = jnp.where(exists, shares[group.name], 0.0)
-                    borrowed[key] = masked(group, share < 1.0)
-                    eta = self._tempered(group, j, incoming.marginals, eta, share)
                 if key in result.points and not q.event_shape:
                     eta = select(result.points[key], self._at_point(group, j, incoming), eta)
-                target[key] = eta = jax.tree.map(lambda x, g=group: masked(g, x), eta)
+                target[key] = eta = jax.tree.map(lambda x, g=group, n=rows: masked(g, x, n), eta)
                 for x in jax.tree.leaves(eta):
                     fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
         return Evaluation(target, result, fine, borrowed)
 
-    def whole_shares(self) -> Shares:
-        """One for every factor of several interfaces: the share of its own rule in its targets.
-
-        The rest, `1 - share`, is the message of mean field, whose integrals exist under any marginals and which is
-        never convex where the log-factor is not. A factor whose message does not exist, because a cavity is improper,
-        has it whole; the solver lowers the share of factors that do not settle.
-        """
-        return {g.name: jnp.ones(g.n, self.plan.dtype) for g in self.projected
-                if len(g.edges) > 1 and self.rules[g.name].borrows and not g.factor.deterministic}  # fmt: skip
-
-    def _tempered(
-        self, group: FactorGroup, j: int, marginals: Any, eta: AbstractFamily, share: Float[Array, " n"]
-    ) -> AbstractFamily:
-        """`share eta + (1 - share) eta_mf`, the second the message of mean field toward interface j."""
-
-        def message(factor: Any, marginals: Any) -> AbstractFamily:
-            return factor.mean_field_projection(j, marginals, Quadrature())
-
-        def mixed() -> AbstractFamily:
-            field = by_chunks(message, group.n, group.factor, marginals)
-            finite = jnp.ones(group.n, bool)
-            for x in jax.tree.leaves(field):
-                finite &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
-            field = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), field, eta)
-            return eta * share + select(finite, field * (1.0 - share), 0.0 * eta)
-
-        return jax.lax.cond(jnp.all(share >= 1.0), lambda: eta, mixed)
-
-    def free_energy(self, leaves: Leaves, result: CoreResult, shares: Shares | None = None) -> Float[Array, ""]:
-        """The Bethe free energy; see the module docstring. A factor with a share has a share of each energy."""
+    def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
+        """The Bethe free energy; see the module docstring."""
         total = -result.log_partition
         for group in self.projected:
             incoming = self.incoming(group, result, leaves)
             for edge, q, leaf in zip(group.edges, incoming.marginals, incoming.leaves, strict=True):
                 if edge is not None and edge.family.core != "gaussian":  # functionals are in the partition function
-                    total += jnp.sum(masked(group, leaf.dot(q.to_mean())))
+                    total += jnp.sum(masked(group, leaf.dot(q.to_mean()), edge.n))
             energy = by_chunks(self.rules[group.name].evidence, group.n, group.factor, incoming)
-            if shares and group.name in shares:
-                energy = self._mean_field_share(group, incoming, energy, shares[group.name])
             total -= jnp.sum(masked(group, energy))
-        return total
+        return total.astype(self.plan.dtype)  # constants of numpy are float64, whatever the inputs are
 
-    def _mean_field_share(self, group: FactorGroup, incoming: Incoming, energy: Array, share: Array) -> Array:
-        """`share e + (1 - share) e_mf`, the second the energy under mean field."""
-
-        def mixed() -> Array:
-            field = by_chunks(StructuredVMP().evidence, group.n, group.factor, incoming)
-            return share * energy + (1.0 - share) * field
-
-        return jax.lax.cond(jnp.all(share >= 1.0), lambda: jnp.broadcast_to(energy, (group.n,)), mixed)
+    def undefined(self, leaves: Leaves) -> dict[str, Bool[Array, ""]]:
+        """By site, whether the share of its factors in the free energy is not a number."""
+        result, found = self.core.run(leaves), {}
+        for group in self.projected:
+            evidence = self.rules[group.name].evidence(group.factor, self.incoming(group, result, leaves))  # type: ignore[arg-type]
+            found[group.name] = jnp.any(jnp.isnan(masked(group, evidence)))
+        return found
 
     def energy(self, leaves: Leaves) -> Float[Array, ""]:
         """The free energy as a function of the leaves."""
         return self.free_energy(leaves, self.core.refined(leaves))
+
+    def centred(self, leaves: Leaves) -> "Map":
+        """The map on a core that solves for deviations: see `Core.centred`."""
+        return replaced(self, core=self.core.centred(leaves))
 
     @property
     def stationary(self) -> bool:
@@ -209,16 +178,22 @@ class Map(Value):
                     eta, exists = self.target(group, j, Incoming(start, tuple(flat)))
                     # A start that would make the core improper is not used.
                     leaf = select(exists & eta.is_proper(), eta, leaf)
-                leaves[group.keys[j]] = jax.tree.map(lambda x, g=group: masked(g, x), leaf)
-        flat = frozenset(g.keys[0] for g in self.projected if g.joined and g.factor.initial()[0] is None)  # type: ignore[attr-defined]
+                rows = group.rows(j)
+                leaves[group.keys[j]] = jax.tree.map(lambda x, g=group, n=rows: masked(g, x, n), leaf)
         if given:
             return leaves
-        return apart(self, near_mode(self, leaves, flat) if flat else leaves)
+        leaves = unfolded(self, leaves)
+        return apart(self, near_mode(self, leaves, self.by_newton) if self.by_newton else leaves)
+
+    @property
+    def by_newton(self) -> frozenset[str]:
+        """The leaves that start by steps of Newton's method: of vectors of which the data alone say nothing."""
+        return frozenset(g.keys[0] for g in self.projected if _of_vectors(g) and g.factor.initial()[0] is None)  # type: ignore[attr-defined]
 
     def masked(self, leaves: Leaves) -> Leaves:
         """Leaves that are flat where their group is masked."""
-        groups = {key: group for group in self.projected for key in group.keys}
-        return {k: jax.tree.map(lambda x, g=groups[k]: masked(g, x), leaf) for k, leaf in leaves.items()}
+        groups = {key: (group, group.rows(j)) for group in self.projected for j, key in enumerate(group.keys)}
+        return {k: jax.tree.map(lambda x, own=groups[k]: masked(own[0], x, own[1]), leaf) for k, leaf in leaves.items()}
 
     def hinted(self) -> dict[str, bool]:
         """By leaf, whether `initial` starts it at the data."""
@@ -230,7 +205,12 @@ class Map(Value):
 
     def _flat(self, group: FactorGroup, j: int) -> AbstractFamily:
         edge: Any = group.edges[j]
-        return edge.family.flat((group.n,), edge.event_shape, self.plan.dtype)
+        return edge.family.flat((edge.n,), edge.event_shape, self.plan.dtype)
+
+
+def _of_vectors(group: FactorGroup) -> bool:
+    """Whether the first interface is one of Gaussian vectors, and its message integrated as a whole."""
+    return bool(group.joined) or len(group.edges) == 1 and group.factor.families == (MvGaussian,)
 
 
 def _once(edge: Any, marginal: AbstractFamily) -> AbstractFamily:

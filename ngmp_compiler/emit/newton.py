@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from ngmp_kernels import AbstractProjected
 from ngmp_kernels.families import MvGaussian
 
 from .rules import Incoming, select
@@ -19,6 +20,7 @@ from .rules import Incoming, select
 _NARROW = 0.1  # of the standard deviations of a marginal
 _SWEEPS = 6  # the first finds the step of the second
 _SHORTER = 0.3
+_PUSH = 0.3  # standard deviations of a marginal, by every factor
 
 
 def near_mode(map: Any, leaves: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
@@ -48,7 +50,24 @@ def near_mode(map: Any, leaves: dict[str, Any], keys: frozenset[str]) -> dict[st
         return jax.tree.map(lambda a, b: jnp.where(fine, a, b), (trial, longer), (leaves, shorter))
 
     zeros = jax.tree.map(jnp.zeros_like, leaves)
-    return jax.lax.fori_loop(0, _SWEEPS, sweep, (leaves, zeros))[0]
+    return _nudged(map, jax.lax.fori_loop(0, _SWEEPS, sweep, (leaves, zeros))[0], keys)
+
+
+def _nudged(map: Any, leaves: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
+    """Leaves with a push, always the same, where all factors of a group are stuck at a point of symmetry: products of
+    variables that are all about zero, say, would never leave it."""
+    new, result = dict(leaves), None
+    for group in (g for g in map.projected if g.keys[0] in keys and len(g.edges) == 1):
+        if type(group.factor).stuck is AbstractProjected.stuck:
+            continue
+        result = map.core.run(leaves) if result is None else result
+        (q,), (leaf,), _ = map.incoming(group, result, leaves)
+        q = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), q, leaf)
+        kick = q.kick(jax.random.key(0), jnp.asarray(_PUSH, q.dtype))
+        push = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 0.0), kick)
+        part = jnp.where(jnp.all(group.factor.stuck(q)), 1.0, 0.0).astype(map.plan.dtype)
+        new[group.keys[0]] = leaf + part * push
+    return map.masked(new)
 
 
 def concave(eta: MvGaussian, q: MvGaussian) -> MvGaussian:

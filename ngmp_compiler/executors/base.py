@@ -18,6 +18,7 @@ from ..value import Value
 
 ASKED = "as asked with executors="
 COUPLED = "it is coupled to other variables"
+GIVEN = "which of its variables factors touch is an input of the model"
 
 
 class AbstractPart:
@@ -26,12 +27,13 @@ class AbstractPart:
     nodes: np.ndarray
     lone: bool
     asked: bool = False  # whether its executor is what `executors=` asks for
+    given: bool = False  # whether an index that is an input picks among its variables
 
     def misfit(self, executor: "type[AbstractExecutor]") -> str | None:
         """`executor.misfit(self)`, asked once."""
         known: dict[Any, str | None] = self.__dict__.setdefault("_misfits", {})
         if executor not in known:
-            known[executor] = executor.misfit(self)
+            known[executor] = GIVEN if self.given and not executor.indexed else executor.misfit(self)
         return known[executor]
 
 
@@ -45,6 +47,7 @@ class AbstractExecutor(Value, abc.ABC):
     others: tuple[str, ...] = ()  # executors that would do too
     alone: bool = False  # whether it is faster alone than with the lanes of a `vmap`
     approximate: bool = False
+    indexed: ClassVar[bool] = False  # whether it solves parts whose variables are picked by inputs
 
     @classmethod
     @abc.abstractmethod

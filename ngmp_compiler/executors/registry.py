@@ -11,6 +11,7 @@ from .discrete.flooding import Flooding
 from .discrete.independent import DiscreteIndependent
 from .discrete.slices import SliceChain
 from .discrete.tree import DiscreteTree
+from .gaussian.arrow import Arrow
 from .gaussian.base import GaussianExecutor
 from .gaussian.chain import Chain
 from .gaussian.dense import Banded, Dense
@@ -20,7 +21,7 @@ from .gaussian.tree import ScalarTree
 
 _TAKEN = ("sums", "weight", "function")  # what `executors=` means by these is no executor
 _order: dict[type[AbstractExecutor], tuple[type[AbstractExecutor], ...]] = {
-    GaussianExecutor: (Independent, Chain, Star, ScalarTree, Dense, Banded),
+    GaussianExecutor: (Independent, Chain, Star, ScalarTree, Dense, Banded, Arrow),
     DiscreteExecutor: (
         DiscreteIndependent, DiscreteChain, DiscreteTree, SliceChain, Elimination, Enumeration, Flooding,
     ),

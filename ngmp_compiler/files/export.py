@@ -6,6 +6,7 @@ result. It runs wherever jax and this package are installed, on the platforms it
 
 import dataclasses
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.interpreters import mlir
-from jaxlib.mlir import passmanager
+from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir.dialects import stablehlo
 
 from ngmp_kernels import families
 from ngmp_kernels.families import AbstractFamily
 
 from ..errors import ConvergenceWarning, DataError, FileError, listed, warn
+from ..integrate.run import NodeTable
 from ..pipeline import split
+from ..results.mixture import Mixture
+from ..results.numeric import Numeric
 from ..results.posterior import Members, Posterior, not_converged
 from ..solve import solver as _solve
 from ..solve.solver import INVALID, REASONS, State
@@ -30,6 +34,8 @@ from .archive import read_archive, write_archive
 
 VERSION = 2  # 1 had no checksums of its parts, and places of source files in it
 _FORMAT = "ngmp program"
+# Of the nodes of an integral, all but the run at each, whose marginals are those of the mixtures.
+_MODULES: dict[str, Any] = {"Mixture": Mixture, "Numeric": Numeric, "NodeTable": NodeTable}
 
 
 def traced_and_fixed(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -42,6 +48,16 @@ def traced_and_fixed(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
             raise TypeError(f"input '{name}' holds arrays and other values; to export, {works}")
         (traced if arrays else fixed)[name] = value
     return traced, fixed
+
+
+def export_run(run: Callable[..., Posterior], path: str | Path, bound: dict[str, Any], platforms: Any) -> None:
+    """Write `run(static, dynamic)` of a program, for these inputs by name, to a file."""
+    traced, fixed = traced_and_fixed(bound)
+
+    def whole(inputs: dict[str, Any]) -> Posterior:
+        return run(*split({name: {**fixed, **inputs}[name] for name in bound}))
+
+    export(whole, path, traced, fixed, platforms)
 
 
 def export(run: Any, path: str | Path, inputs: dict[str, Any], static: dict[str, Any], platforms: Any = None) -> None:
@@ -81,10 +97,18 @@ def _without_places(exported: jax.export.Exported) -> jax.export.Exported:
     with mlir.make_ir_context() as context:
         module = stablehlo.deserialize_portable_artifact(context, exported.mlir_module_serialized)
         passmanager.PassManager.parse("builtin.module(strip-debuginfo)").run(module.operation)
+        module.operation.walk(_without_sharding)
         oldest = stablehlo.StablehloCompatibilityRequirement.WEEK_4  # as jax.export itself does
         version = stablehlo.get_version_from_compatibility_requirement(oldest)
         bare = stablehlo.serialize_portable_artifact(module, version)
     return dataclasses.replace(exported, mlir_module_serialized=bare)
+
+
+def _without_sharding(operation: Any) -> Any:
+    """Drop how a call of LAPACK could be sharded: a hint that is not of this dialect, which cannot be written."""
+    if "sdy.sharding_rule" in operation.attributes:
+        del operation.attributes["sdy.sharding_rule"]
+    return ir.WalkResult.ADVANCE
 
 
 class ExportedProgram:
@@ -177,7 +201,7 @@ def _words(entries: list) -> str:
 
 def _plain(post: Posterior) -> dict[str, Any]:
     """A posterior without the memory of its solver, which any optax transformation may lay out as it likes."""
-    names = ("marginals", "free_energy", "converged", "sweeps", "residual", "status", "neighbours", "jitter")
+    names = ("marginals", "free_energy", "converged", "sweeps", "residual", "status", "neighbours", "jitter", "nodes")
     state = {f.name: getattr(post.state, f.name) for f in dataclasses.fields(post.state) if f.name != "memory"}
     members = {name: list(where) for name, where in post.members.where.items()}
     fixed = {"members": members, "approximate": list(post.approximate), "topology": post.topology}
@@ -197,6 +221,13 @@ def _encode(value: Any, arrays: list[Any]) -> Any:
         return {"fixed": value.value}
     if isinstance(value, dict):
         return {"dict": {key: _encode(x, arrays) for key, x in value.items()}}
+    if value is None:
+        return "none"
+    if type(value).__name__ in _MODULES:
+        own = [(f.name, bool(f.metadata.get("static"))) for f in dataclasses.fields(value) if f.name != "runs"]
+        fixed = {name: getattr(value, name) for name, static in own if static}
+        fields = {name: _encode(getattr(value, name), arrays) for name, static in own if not static}
+        return {"module": type(value).__name__, "fixed": fixed, "fields": fields}
     if isinstance(value, AbstractFamily):
         return {"family": type(value).__name__, "blocks": [_encode(x, arrays) for x in value.natural]}
     if isinstance(value, tuple):
@@ -209,6 +240,13 @@ def _encode(value: Any, arrays: list[Any]) -> Any:
 def _decode(described: Any, arrays: Any) -> Any:
     if described == "array":
         return next(arrays)
+    if described == "none":
+        return None
+    if "module" in described:
+        kind = _MODULES[described["module"]]
+        fixed = {name: tuple(x) if isinstance(x, list) else x for name, x in described["fixed"].items()}
+        fields = {name: _decode(x, arrays) for name, x in described["fields"].items()}
+        return kind(**fields, **fixed, **({"runs": None} if kind is NodeTable else {}))
     if "fixed" in described:
         return described["fixed"]
     if "dict" in described:

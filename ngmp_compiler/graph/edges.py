@@ -56,6 +56,10 @@ class AbstractEdge(eqx.Module):
     def prior(self, totals: Marginals, dtype: Any) -> Any:
         """What to start from, given the sums of the conjugate messages on variables."""
 
+    def labels(self, interface: str) -> tuple[str, ...]:
+        """What each of its variables is at the interface of this name."""
+        return (interface,) * len(self.ends())
+
     def __str__(self) -> str:
         return " + ".join(map(str, self.ends()))
 
@@ -69,11 +73,12 @@ class Functional(AbstractEdge):
     width: int | None  # None: scalar
     family: type[AbstractFamily] = eqx.field(init=False, static=True)
     event_shape: tuple[int, ...] = eqx.field(init=False, static=True)
-    plane: None = eqx.field(init=False, static=True, default=None)
+    plane: None = eqx.field(init=False, static=True)
     shared: bool = eqx.field(init=False, static=True)  # of vectors only: numbers have few nodes
 
     def __post_init__(self) -> None:
         self.family, self.event_shape = (Gaussian, ()) if self.width is None else (MvGaussian, (self.width,))
+        self.plane = None  # set, as copies of a Module of equinox 0.13 that lacks a field are not equal to it
         numbers = [self.offset, *(link.coefficient for link in self.links)]
         one = all(x is None or x.shape[0] == 1 for x in numbers)
         self.shared = self.width is not None and one and all(link.index.kind == "one" for link in self.links)
@@ -145,13 +150,14 @@ class TableEdge(AbstractEdge):
     n: int = eqx.field(init=False)
     shape: tuple[int, ...] = eqx.field(init=False, static=True)
     event_shape: tuple[int, ...] = eqx.field(init=False, static=True)
-    family: type[AbstractFamily] = eqx.field(init=False, static=True, default=Categorical)
-    plane: None = eqx.field(init=False, static=True, default=None)
-    shared: bool = eqx.field(init=False, static=True, default=False)
+    family: type[AbstractFamily] = eqx.field(init=False, static=True)
+    plane: None = eqx.field(init=False, static=True)
+    shared: bool = eqx.field(init=False, static=True)
 
     def __post_init__(self) -> None:
         self.n, self.shape = self.sides[0].n, tuple(side.event_shape[0] for side in self.sides)
         self.event_shape = (math.prod(self.shape),)
+        self.family, self.plane, self.shared = Categorical, None, False
 
     def ends(self) -> tuple[Link, ...]:
         return tuple(end for side in self.sides for end in side.ends())
@@ -164,6 +170,10 @@ class TableEdge(AbstractEdge):
 
     def prior(self, totals: Marginals, dtype: Any) -> Any:
         return Categorical.flat((self.n,), self.event_shape, dtype)
+
+    def labels(self, interface: str) -> tuple[str, ...]:
+        """A table's interface names its axes: "(z, out)"."""
+        return tuple(interface.strip("()").split(", "))
 
     def __str__(self) -> str:
         return " x ".join(map(str, self.sides))

@@ -35,6 +35,7 @@ class FactorGroup(eqx.Module):
     observed: bool
     given: Group  # kept for prediction
     joined: str = ""  # why some of its interfaces are one edge: see `passes.join`
+    preferred: str = ""  # why its rule, which nobody asked for, is not NGMP: see `passes.prefer`
     conjugate: bool = eqx.field(init=False, static=True)
     constant: bool = eqx.field(init=False, static=True)  # no variables at all
     projected: bool = eqx.field(init=False, static=True)  # it has leaves
@@ -45,3 +46,8 @@ class FactorGroup(eqx.Module):
         self.constant = all(edge is None for edge in self.edges)
         self.keys = tuple(f"{self.name}.{interface}" for interface in self.factor.interfaces)
         self.projected = not self.conjugate and not self.constant
+
+    def rows(self, j: int) -> int:
+        """Of interface j: one for every factor; of an energy, which takes whole variables, one for every element."""
+        edge = self.edges[j]
+        return self.n if edge is None else edge.n

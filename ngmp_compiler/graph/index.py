@@ -2,11 +2,14 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Shaped
+from jaxtyping import Array, Bool, Int, Shaped
+
+from ..value import register
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,10 +27,19 @@ class IndexMap:
     kind: str
     start: int = 0
     levels: tuple[tuple[int, int], ...] = ()  # of a grid: (count, stride), the outermost first
+    n: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", len(self.positions))
 
     @property
-    def n(self) -> int:
-        return len(self.positions)
+    def where(self) -> Any:
+        """What `index_map` makes it of: positions, or itself where these are an input."""
+        return self.positions
+
+    def every(self, flags: np.ndarray) -> np.ndarray:
+        """Of flags (size,) of the variables, those (n,) that hold whatever an interface touches."""
+        return flags[self.positions]
 
     def __hash__(self) -> int:
         return hash((self.n, self.size, self.kind, self.start, self.levels))
@@ -80,6 +92,55 @@ class IndexMap:
         return zeros.at[self.positions].add(values)
 
 
+@register
+@dataclasses.dataclass(frozen=True, eq=False)
+class GivenMap(IndexMap):
+    """A map that is an input: interface i touches the variable `table[at[i]]`. Its `positions` are only an example of
+    what they may be, for passes that ask whose variables these are; `ok` says where the index is within its range, and
+    maps of one group with the same `number` have the same index."""
+
+    table: np.ndarray = dataclasses.field(kw_only=True)
+    at: Int[Array, " n"] = dataclasses.field(kw_only=True)
+    ok: Bool[Array, " n"] = dataclasses.field(kw_only=True)
+    number: int = dataclasses.field(kw_only=True)
+    place: int | None = dataclasses.field(kw_only=True)  # of the index among the leaves of all inputs
+
+    @property
+    def where(self) -> "GivenMap":
+        return self
+
+    @property
+    def given(self) -> Int[Array, " n"]:
+        """The positions."""
+        start, count = int(self.table[0]), len(self.table)
+        return self.at + start if (self.table == start + np.arange(count)).all() else jnp.asarray(self.table)[self.at]
+
+    def rows(self, rows: np.ndarray | None) -> "GivenMap":
+        """The map of some interfaces; None: of all."""
+        if rows is None:
+            return self
+        return dataclasses.replace(self, positions=self.positions[rows], at=self.at[rows], ok=self.ok[rows])
+
+    def take(self, x: Shaped[Array, "size *event"]) -> Shaped[Array, "n *event"]:
+        return x[self.given]
+
+    def add(self, values: Shaped[Array, "n *event"]) -> Shaped[Array, "size *event"]:
+        return jnp.zeros((self.size, *values.shape[1:]), values.dtype).at[self.given].add(values)
+
+    def every(self, flags: np.ndarray) -> np.ndarray:
+        return np.full(self.n, flags[self.table].all())
+
+
+def given_map(table: np.ndarray, at: Int[Array, " n"], size: int, number: int, place: int | None = None) -> GivenMap:
+    """The map of an index into a table of positions; negative entries count from its end."""
+    count = len(table)
+    at = jnp.where(at < 0, at + count, at)
+    ok = (at >= 0) & (at < count)
+    example = table[np.arange(at.shape[0]) % count]
+    at = jnp.where(ok, at, 0)
+    return GivenMap(example, size, "given", table=table, at=at, ok=ok, number=number, place=place)
+
+
 def _read(x: Array, levels: tuple[tuple[int, int], ...]) -> Array:
     """`x[sum_d stride_d i_d]` for all indices, (count_1, count_2, ..., *event), by slices and reshapes."""
     if not levels:
@@ -116,8 +177,10 @@ def _levels(positions: np.ndarray) -> tuple[tuple[int, int], ...] | None:
     return tuple(reversed(inner))
 
 
-def index_map(positions: np.ndarray, size: int) -> IndexMap:
-    """Recognise the structure of `positions` in a plane of `size` variables."""
+def index_map(positions: Any, size: int) -> IndexMap:
+    """Recognise the structure of `positions` in a plane of `size` variables; a map stays what it is."""
+    if isinstance(positions, IndexMap):
+        return positions
     positions = np.asarray(positions).reshape(-1)
     make = functools.partial(IndexMap, positions, size)
     n = len(positions)

@@ -1,6 +1,7 @@
 """Describe a plan in words: groups, families, kernels, executors with their cost and reason, and warnings."""
 
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -9,8 +10,9 @@ from ..graph.groups import FactorGroup
 from ..pipeline import Front, Specialised
 from ..results.infer import approximations
 from ..schedule.choose import Plan
-from ..value import Value
+from ..value import Value, replaced
 from .draw import draw
+from .explore import Subject, page
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
@@ -24,12 +26,23 @@ class Description(Value):
     def __init__(self, passes: tuple[Front, Specialised], name: str, why: str = ""):
         front, specialised = passes
         self.specialised, self.name, self.integrated = specialised, name, front.integrated
+        self.notes = front.notes
         self.why = why  # the precision is what it is
-        self.hinted = specialised.map.hinted()
+        self.hinted, self.by_newton = specialised.map.hinted(), specialised.map.by_newton
 
     @property
     def plan(self) -> Plan:
         return self.specialised.plan
+
+    def of(self, subject: Subject) -> "Description":
+        """The same, with the program and the inputs that it is a description of."""
+        found = replaced(self)
+        object.__setattr__(found, "_subject", subject)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has forgotten its program: a model need not be one that can be pickled."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_subject"}
 
     def __repr__(self) -> str:
         return self.describe()
@@ -39,10 +52,25 @@ class Description(Value):
 
         `style` is "bipartite", or "forney": variables are the edges between factors.
         """
-        text = draw(self.plan, self.name, style)
+        text = draw(self.plan, self.name, style, self.integrated)
         if path is not None:
             Path(path).write_text(text)
         return text
+
+    def explore(self, path: str | Path, style: str = "bipartite") -> None:
+        """Write a page to click through: the graph, every pass, the source that declared it, and a run.
+
+        The page is one HTML file that needs no network. It holds the source of the model, no data.
+
+        Args:
+            path: the file.
+            style: of the drawing, as in `draw`.
+        """
+        subject = getattr(self, "_subject", None)
+        if subject is None:
+            works = "take the one that program.lower(...) gives, or call program.explore(path, **inputs)"
+            raise TypeError(f"explore: this description has forgotten its program; {works}")
+        Path(path).write_text(page(self, subject, style), encoding="utf-8")
 
     def describe(self) -> str:
         """The plan in words."""
@@ -53,6 +81,11 @@ class Description(Value):
             lines += ["", "integrated numerically, around all that follows"]
             rows = [(name, site.support, str(site.value.shape), site.why) for name, site in self.integrated.items()]
             lines += _table([("name", "support", "shape", "why"), *rows])
+            rules = self.specialised.map.rules
+            own = [g.name for g in plan.groups if getattr(rules.get(g.name), "matched", False)]
+            lines += [f"  weighed by the evidence of matched moments (EP's) of {', '.join(own)}"] if own else []
+        if self.notes:
+            lines += ["", "recognised", *_table([("site", "line", "as"), *self.notes])]
         lines += ["", "variables"]
         lines += _table([("name", "family", "shape")] + [
             (name, str(plane), str(positions.shape)) for name, (plane, positions, _) in plan.collections.items()
@@ -63,6 +96,9 @@ class Description(Value):
         ])  # fmt: skip
         joined = [f"  {g.keys[0]}: one edge, since {g.joined}" for g in plan.groups if g.joined]
         lines += ["", "joint edges", *joined] if joined else []
+        chosen = [f"  {g.name}: {self._rule(g)}, for {g.preferred}; method=ngmp.NGMP() for NGMP"
+                  for g in plan.groups if g.preferred]  # fmt: skip
+        lines += ["", "rules by kind", *chosen] if chosen else []
         lines += ["", "conjugate core"]
         for executor in (*([plan.sums] if plan.sums else []), *plan.gaussian, *plan.discrete):
             instead = f"; {', '.join(executor.others)} would do too" if executor.others else ""
@@ -92,7 +128,8 @@ class Description(Value):
     def _initialisation(self) -> list[str]:
         rows = []
         for key, hinted in self.hinted.items():
-            rows.append(f"  {key}: {'projected at the marginal the data suggest' if hinted else 'flat'}")
+            start = "a few of Newton's steps toward the mode" if key in self.by_newton else "flat"
+            rows.append(f"  {key}: {'projected at the marginal the data suggest' if hinted else start}")
         for selector in selectors(self.specialised.map):
             how = "classes that the priors do not tell apart start at clusters of the outcomes (k-means, in order)"
             rows.append(f"  {selector.name}: {how}")

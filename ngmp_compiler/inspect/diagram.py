@@ -6,6 +6,7 @@ drawing of a model does not depend on how many data there are.
 """
 
 import re
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..schedule.choose import Plan
 from .layout import BOW, LEADING, Box, Id, Point, text_width
 
 BARE = 0.01  # half the size of a variable that is but a line
+INTEGRATED = "integrated over"
 TIMES, ARROW, MINUS = "\N{MULTIPLICATION SIGN}", "\N{RIGHTWARDS ARROW}", "\N{MINUS SIGN}"
 
 
@@ -60,10 +62,11 @@ class Touch(NamedTuple):
 def _ends(group: FactorGroup, j: int) -> list[tuple[Plane, np.ndarray, str]]:
     """The variables under one interface: plane, positions (n,) and a label."""
     edge = group.edges[j]
-    ends = () if edge is None else edge.ends()
-    labels = group.factor.interfaces[j].strip("()").split(", ")  # a table names each of its ends
-    labels = labels if len(labels) == len(ends) else labels * len(ends)
-    ops = ["" if end.op == "scale" else f" ({end.op})" for end in ends]
+    if edge is None:
+        return []
+    ends, labels = edge.ends(), edge.labels(group.factor.interfaces[j])
+    # Of a joint interface, "(m, ls)", every variable has a matrix: that is ours, not the user's.
+    ops = ["" if end.op == "scale" or "," in label else f" ({end.op})" for end, label in zip(ends, labels, strict=True)]
     return [(e.plane, e.index.positions, f"{label}{op}") for e, label, op in zip(ends, labels, ops, strict=True)]
 
 
@@ -127,9 +130,13 @@ def find_touches(plan: Plan, g: int) -> list[Touch]:
         base = next(f for f in found if f[2] == name)
         shape = plan.collections[name].positions.shape
         step, chain = _step(base[4], owner, shape)
-        every, there = np.arange(group.n), owner >= 0
-        back, late = _step(every, owner, shape) if group.n == np.prod(shape) else ("", False)
-        tied = group.n == np.prod(shape) and (late or np.array_equal(owner[there], every[there]))
+        if chain and group.n > np.prod(shape):  # what a longer chain starts from
+            step, chain = "", False
+        every, there = np.arange(len(owner)), owner >= 0
+        each = len(owner) == group.n == np.prod(shape)  # not an energy, one factor of many
+        back, late = _step(every, owner, shape) if each else ("", False)
+        alike = np.array_equal(owner[there], every[there]) or (mine and np.array_equal(np.sort(owner), every))
+        tied = each and (late or alike)
         if [f[2] for f in found].count(name) == 1:
             where = _end(there.nonzero()[0], group.shape) or _end(np.unique(owner), shape)
             label += f": {before(back)}" if late else f", {where}" if where else ""
@@ -217,7 +224,7 @@ def _data_shape(group: FactorGroup) -> tuple[int, ...]:
     return group.shape if classes == 1 else tuple(n for n in (group.shape[0] // classes,) if n > 1) + group.shape[1:]
 
 
-def make_items(plan: Plan, touches: list[Touch], forney: bool) -> dict[Id, Item]:
+def make_items(plan: Plan, touches: list[Touch], forney: bool, integrated: Collection[str]) -> dict[Id, Item]:
     """All items of the declared graph.
 
     Short names of variables go inside their circles. In Forney's style there are none: a variable of at most two
@@ -233,7 +240,8 @@ def make_items(plan: Plan, touches: list[Touch], forney: bool) -> dict[Id, Item]
         items["factor", g] = _item(group.shape, (11.0, 11.0), words, left + loops.get(g, 0.0), right)
         if group.observed:
             masked = ", masked" if group.mask is not None else ""
-            items["data", g] = _item(group.shape, (6.0, 6.0), [f"data {_data_shape(group)}{masked}"])
+            what = INTEGRATED if group.given.name in integrated else f"data {_data_shape(group)}{masked}"
+            items["data", g] = _item(group.shape, (6.0, 6.0), [what])
     for name, c in plan.collections.items():
         beside = [str(c.plane), f"shape {c.positions.shape}"]
         lines = beside if not forney and text_width(name, 14.0) <= 42.0 else [name, *beside]

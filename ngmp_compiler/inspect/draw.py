@@ -4,6 +4,7 @@ Two styles: in "bipartite" variables are circles and factors squares; in "forney
 lines between them, joined at a node of equality where more than two factors share one.
 """
 
+from collections.abc import Collection
 from typing import NamedTuple
 from xml.sax.saxutils import quoteattr
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..schedule.choose import Plan
 from .diagram import (
+    INTEGRATED,
     TIMES,
     Item,
     Touch,
@@ -41,6 +43,7 @@ from .svg import (
     TINT,
     circle,
     clean,
+    diamond,
     document,
     notes,
     rect,
@@ -85,7 +88,8 @@ def _node(graph: _Graph, key: Id, item: Item) -> str:
         name, shape = leaf_name(group, leaf), rect(box, TINT, PROJECTED, 3, ' stroke-dasharray="4 3"')
         shape += text(x, y + 4, leaf_symbol(group, leaf), PROJECTED, 12, ' text-anchor="middle" font-weight="600"')
     elif kind == "data":
-        name, shape, strong = plan.groups[what].name, rect(box, INK, INK, 1), 0
+        name, strong = plan.groups[what].name, 0
+        shape = diamond(x, y, w) if item.lines[0] == INTEGRATED else rect(box, INK, INK, 1)
     else:
         group = plan.groups[what]
         name, shape = group.name, rect(box, *((TINT, PROJECTED) if group.projected else ("white", INK)), 2)
@@ -191,7 +195,7 @@ def _panel(graph: _Graph, items: dict[Id, Item], plates: Plates) -> tuple[str, B
     return "\n".join(out), (*spans[:, :2].min(0).tolist(), *spans[:, 2:].max(0).tolist())
 
 
-def _legend(plan: Plan, forney: bool) -> list[tuple[str, str, tuple[str, ...]]]:
+def _legend(plan: Plan, forney: bool, integrated: Collection[str]) -> list[tuple[str, str, tuple[str, ...]]]:
     """Of what occurs in the declared graph."""
     rows = [(circle(0, 0, 6, "white"), "variable: name, family, shape", ())]
     if forney:
@@ -201,8 +205,10 @@ def _legend(plan: Plan, forney: bool) -> list[tuple[str, str, tuple[str, ...]]]:
     rows.append((rect((-6, -6, 6, 6), "white", INK, 1), "factor: site, distribution", ()))
     if any(group.projected for group in plan.groups):
         rows.append((rect((-6, -6, 6, 6), TINT, PROJECTED, 1), "factor that must be projected", ()))
-    if any(g.observed for g in plan.groups):
+    if any(g.observed and g.given.name not in integrated for g in plan.groups):
         rows.append((rect((-4, -4, 4, 4), INK, INK, 1), "observed data", ()))
+    if integrated:
+        rows.append((diamond(0, 0, 5), "number that is integrated over", ()))
     if any(g.n > 1 for g in plan.groups):
         rows.append((rect((-8, -6, 8, 6), PAPER, FRAME, 3), "plate: its content is repeated", ()))
     return rows
@@ -221,19 +227,20 @@ def _key(plan: Plan) -> tuple[dict[str, str], list[tuple[str, str, tuple[str, ..
     return colours, rows
 
 
-def draw(plan: Plan, name: str, style: str = "bipartite") -> str:
+def draw(plan: Plan, name: str, style: str = "bipartite", integrated: Collection[str] = ()) -> str:
     """The factor graph with its plates, and the surrogate, as one SVG document (ASCII).
 
     Args:
         plan: a scheduled model; no array in it is read.
         name: the title.
         style: "bipartite" or "forney"; see the module docstring.
+        integrated: the sites that stand as numbers.
     """
     if style not in STYLES:
         raise ValueError(f"draw: style={style!r} is not known; give one of {', '.join(map(repr, STYLES))}")
     forney = style == "forney"
     touches = [t for g in range(len(plan.groups)) for t in find_touches(plan, g)]
-    items = make_items(plan, touches, forney)
+    items = make_items(plan, touches, forney, integrated)
     at, plates = arrange(plan, items, touches)
     colours, key = _key(plan)
     declared = _Graph(plan, items, at, _edges(touches, {}), {}, forney)
@@ -242,7 +249,7 @@ def draw(plan: Plan, name: str, style: str = "bipartite") -> str:
     left, top, right, bottom = (f(s) for f, s in zip((min, min, max, max), zip(*spans, strict=True), strict=True))
     width = max(right - left + 2 * MARGIN, 450.0)
     foot = HEAD + bottom - top + 34.0
-    below = [notes(rows, MARGIN, foot, width - 2 * MARGIN) for rows in (_legend(plan, forney), key)]
+    below = [notes(rows, MARGIN, foot, width - 2 * MARGIN) for rows in (_legend(plan, forney, integrated), key)]
     height = max(low for _, low in below) + 8.0
     some = any(group.projected for group in plan.groups)
     titles = ("Declared factor graph", f"Surrogate{' with projected leaves' if some else ': nothing to project'}")

@@ -98,11 +98,13 @@ def arrange(plan: Plan, items: dict[Id, Item], touches: list[Touch]) -> tuple[di
     """Centres of all items, and their plates: as many as leave every parent above its children."""
     age = {name: i for i, name in enumerate(plan.collections)}
     pairs = [(("factor", k[1]), k) for k in items if k[0] == "data"]
+    declaring = {t.g for t in touches if t.out}
     for t in touches:
         factor, variable = ("factor", t.g), ("variable", t.name)
         if t.out:
             pairs.append((factor, variable))
-        elif age[t.name] < age.get(plan.groups[t.g].given.name, len(age)):  # others run backwards in time
+        # Others run backwards in time; of one name are the factors that a structured prior is made of.
+        elif age[t.name] < age.get(plan.groups[t.g].given.name, len(age)) + (t.g not in declaring):
             pairs.append((variable, factor))
     for shared, nested in ((True, True), (True, False), (False, False)):
         plates = find_plates(items, touches, shared, nested)

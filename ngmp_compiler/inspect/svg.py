@@ -22,6 +22,11 @@ def circle(x: float, y: float, radius: float, fill: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}" stroke="{INK}" stroke-width="1.5"/>'
 
 
+def diamond(x: float, y: float, half: float) -> str:
+    path = f"M{x - half:.1f},{y:.1f} l{half},{half} {half},{-half} {-half},{-half} z"
+    return f'<path d="{path}" fill="white" stroke="{INK}" stroke-width="1.5"/>'
+
+
 def text(x: float, y: float, words: str, colour: str = INK, size: float = 12.0, more: str = "") -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" fill="{colour}" font-size="{size:g}"{more}>{escape(clean(words))}</text>'
 

@@ -1,15 +1,12 @@
-r"""Explore: where a log-density of a few coordinates has its mode, how it curves there, and how far it reaches.
+r"""Explore: where a log-density of a few coordinates has its modes, and how far it reaches.
 
 No derivatives are taken: a round evaluates a fixed number of points in one batch, and values are exact to rounding at
-a fixed point. The rounds are, in order:
+a fixed point. The rounds are, in order: *spread*, points over the prior, the best of every quarter of which is where a
+climber begins; *climb* (`climb.py`); then, around the highest mode, *lines* and *boxes* (`reach.py`). Where a value
+takes iterations, the *nodes* of the integral are evaluated by the same loop, so that its body is compiled once.
 
-- *spread*: points over the prior; the best of them is where to begin;
-- *Newton*: gradient and Hessian by central differences at half a standard deviation, in coordinates in which the
-  Hessian was the identity before; a step that leads downhill is taken back, to the best point of all, at half the size;
-- *lines*: outward along the axes of the Hessian, to where the density has dropped by `DROP`;
-- *box*: a coarse grid over what the rounds before found; its moments are the new centre and axes, and the box around
-  all of its nodes that are not below `DROP` the new ends. Of more than three coordinates, points of a split Student t,
-  weighed by importance. A grid takes several rounds, and there are several grids.
+What a round makes of its values is computed for all phases and then chosen: it is little, and a branch for every phase
+takes twice as long to compile.
 """
 
 from collections.abc import Callable
@@ -19,230 +16,185 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy.special import gammaln, ndtri, stdtrit
-from scipy.stats import qmc
 
-DROP = 10.0  # nats below the mode that tails are followed to
-_H = 0.5
+from .climb import Climbers, advance, chosen, lattice, number_of, quarters, starts, stencil, stencil_size
+from .nodes import spacing, units
+from .reach import Extent, along, around, boxed, boxes, coarse_grid, columns, in_parts, including, lines, placed
+
 _ROUNDS = 40
-_DISTANCES = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0])
-_COARSE = {1: 16, 2: 9, 3: 6}  # nodes along every axis of a coarse grid
-_PARTS = 6  # rounds for the points that take its place
-_BOXES = 2
-_DF = 8.0
-_SPREAD, _NEWTON, _LINES, _BOX, _DONE = range(5)
-
+_PATIENCE = 3  # rounds that the other climbers have after the highest one has arrived
+_BATCH = {1: 24, 2: 48, 3: 72}
+_SPREAD, _CLIMB, _LINES, _BOX, _NODES, _DONE = range(6)
+NEAR = 3.0  # standard deviations within which two climbers are at the same mode
+LIGHT = 7.0  # nats below the heaviest mode, below which one does not matter
 
 Evaluate = Callable[[Array, Any], tuple[Array, Any]]
 
 
 class Landscape(NamedTuple):
-    """What is known of a log-density: `v = centre + axes @ z`, with z about standard."""
+    """What is known of a log-density."""
 
-    centre: Float[Array, " d"]
-    axes: Float[Array, "d d"]  # L
-    height: Float[Array, ""]  # of the log-density at the mode
-    low: Float[Array, " d"]  # where the density has dropped along every axis, z < 0
-    high: Float[Array, " d"]
+    extent: Extent
+    height: Float[Array, ""]  # of the highest point seen
     found: Bool[Array, ""]  # whether the mode was
-    ends: Bool[Array, ""]  # whether the density drops along all axes
+    missed: Bool[Array, ""]  # whether another mode is not resolved by nodes in this extent
+    climbers: Climbers
     rounds: Int[Array, ""]
 
 
 class _State(NamedTuple):
     phase: Array
     rounds: Array
-    centre: Array
-    axes: Array
-    best: Array
-    height: Array  # of the best point
-    low: Array
-    high: Array
-    found: Array
-    ends: Array
+    waited: Array  # rounds since the highest climber has arrived
+    part: Array  # of the rounds after the climb: lines, boxes, nodes
+    climbers: Climbers
+    extent: Extent
+    height: Array
     seen: Array  # values of the coarse grid, as far as it has been evaluated
-    part: Array  # of the coarse grids, counted through
     kept: Any  # what evaluating the best point left for the next: a warm start
+    values: Any  # of the nodes, with what evaluating each has left
 
 
-def lattice(points: int, dim: int) -> np.ndarray:
-    """Standard normal points (points, dim) that fill space evenly; the first is the origin."""
-    found = ndtri(qmc.Halton(dim, scramble=False).random(points + 1)[1:])
-    return np.concatenate([np.zeros((1, dim)), found[: points - 1]])
+def batch(dim: int) -> int:
+    """Points of a round."""
+    return _BATCH.get(dim, max(16 * dim, number_of(dim) * stencil_size(dim)))
 
 
-def _stencil(points: int, dim: int) -> np.ndarray:
-    """The origin, plus and minus h along every axis, h along every pair of axes; the rest spread out wider."""
-    axes = _H * np.eye(dim)
-    pairs = [axes[i] + axes[j] for i in range(dim) for j in range(i)]
-    inner = np.stack([np.zeros(dim), *axes, *-axes, *pairs])
-    outer = 2.0 * lattice(points - len(inner) + 1, dim)[1:]
-    return np.concatenate([inner, outer])
+class _Tables(NamedTuple):
+    """Offsets of all rounds but those of the climb, (rounds, points, columns), and how many there are of each kind."""
+
+    rows: np.ndarray
+    coarse: np.ndarray
+    nodes: int
+
+    @classmethod
+    def of(cls, dim: int, finer: bool | None) -> "_Tables":
+        number = batch(dim)
+        coarse = coarse_grid(dim, number)
+        nodes = in_parts(units(dim, finer), number) if finer is not None else np.zeros((0, number, columns(dim)))
+        first = np.zeros((2, number, columns(dim)))
+        first[0, :, :dim], first[1, : len(lines(dim)), :dim] = 1.2 * lattice(number, dim), lines(dim)
+        return cls(np.concatenate([first, *[coarse] * boxes(dim), nodes]), coarse, len(nodes))
 
 
-def _derivatives(f: Array, dim: int) -> tuple[Array, Array]:
-    """Gradient and Hessian at the origin of the stencil, of its values."""
-    zero, plus, minus, pairs = f[0], f[1 : 1 + dim], f[1 + dim : 1 + 2 * dim], f[1 + 2 * dim :]
-    gradient = (plus - minus) / (2 * _H)
-    hessian = jnp.diag((plus - 2 * zero + minus) / _H**2)
-    rows, columns = (np.array(k, int) for k in zip(*((i, j) for i in range(dim) for j in range(i)), strict=True)) if (
-        dim > 1
-    ) else (np.zeros(0, int), np.zeros(0, int))
-    mixed = (pairs[: len(rows)] - plus[rows] - plus[columns] + zero) / _H**2
-    hessian = hessian.at[rows, columns].set(mixed).at[columns, rows].set(mixed)
-    return gradient, hessian
+def _points(state: _State, rows: Array, inner: Array, outer: Array) -> Array:
+    """Where the next round evaluates."""
+    dim, dtype = len(state.extent.low), rows.dtype
+    row = rows[state.part]
+    box = jnp.where(state.part >= 2, placed(row, state.extent)[0], row[:, :dim])
+    climbers = state.climbers
+    own = climbers.centre[:, None] + jnp.einsum("ni,kji->knj", inner, climbers.axes)
+    top = jnp.argmax(climbers.height)
+    rest = climbers.centre[top] + outer @ climbers.axes[top].T
+    climb = jnp.concatenate([own.reshape(-1, dim), rest]).astype(dtype)
+    return jnp.where(state.phase == _CLIMB, climb, state.extent.centre + box @ state.extent.axes.T)
 
 
-def _newton(state: _State, f: Array, points: Array, dim: int) -> _State:
-    """One Newton step from the centre, or back to the best point so far if the last one led downhill."""
-    count = 1 + 2 * dim + dim * (dim - 1) // 2
-    usable = jnp.all(jnp.isfinite(f[:count])) & (f[0] >= state.height - 0.05)
-    gradient, hessian = _derivatives(jnp.where(jnp.isfinite(f), f, 0.0), dim)
-    curvature, basis = jnp.linalg.eigh(-hessian)
-    slope = basis.T @ gradient
-    width = 1 / jnp.sqrt(jnp.clip(jnp.abs(curvature), 0.06, 16.0))
-    step = slope * width**2
-    step = step * jnp.minimum(1.0, 3.0 / jnp.linalg.norm(step))
-    # Near enough: the boxes that follow do not need the mode itself.
-    settled = (jnp.linalg.norm(slope * width) < 0.25) & jnp.all((curvature > 0.4) & (curvature < 2.5))
-    top = jnp.argmax(f)
-    better = f[top] > state.height
-    best, height = jnp.where(better, points[top], state.best), jnp.where(better, f[top], state.height)
-    turned = state.axes @ basis
-    centre = jnp.where(usable, state.centre + turned @ step, best)
-    axes = jnp.where(usable, turned * width, 0.5 * state.axes)
-    found = usable & settled
-    phase = jnp.where(found | (state.rounds >= _ROUNDS - 2), _LINES, _NEWTON)
-    return state._replace(phase=phase, centre=centre, axes=axes, best=best, height=height, found=found)
+def _others(extent: Extent, climbers: Climbers) -> tuple[Array, Array, Array]:
+    """Climbers in the coordinates of the extent, (k, d), how wide their modes are there, and which count."""
+    z = (climbers.centre - extent.centre) @ extent.inverse.T
+    width = jnp.sqrt(jnp.sum(jnp.einsum("ij,kjl->kil", extent.inverse, climbers.axes) ** 2, -1))
+    mass = climbers.height + climbers.log_volume
+    top = jnp.argmax(climbers.height)
+    heavy = climbers.found & (mass > mass[top] - LIGHT)
+    far = jnp.sum((z - z[top]) ** 2 / jnp.maximum(width, width[top]) ** 2, -1) > NEAR**2
+    return z, width, heavy & far
 
 
-def _lines(state: _State, f: Array, dim: int) -> _State:
-    """How far the density reaches along every axis: where it has dropped, between two distances."""
-    drop = state.height - f[: 2 * dim * len(_DISTANCES)].reshape(2, dim, -1)
-    drop = jnp.where(jnp.isfinite(drop), jnp.maximum(drop, 0.0), jnp.inf)
-    root = jnp.sqrt(jnp.concatenate([jnp.zeros((2, dim, 1), f.dtype), drop], -1))
-    far = jnp.concatenate([jnp.zeros(1), _DISTANCES]).astype(f.dtype)
-    beyond = root >= np.sqrt(DROP)
-    at = jnp.argmax(beyond, -1)  # the first
-    before, after = (jnp.take_along_axis(root, k[..., None], -1)[..., 0] for k in (jnp.maximum(at - 1, 0), at))
-    after = jnp.where(jnp.isfinite(after), after, before + 2 * np.sqrt(DROP))
-    part = jnp.clip((np.sqrt(DROP) - before) / jnp.maximum(after - before, 1e-6), 0.1, 1.0)
-    reach = far[jnp.maximum(at - 1, 0)] + part * (far[at] - far[jnp.maximum(at - 1, 0)])
-    ends = jnp.any(beyond, -1)
-    reach = jnp.where(ends, reach, _DISTANCES[-1])
-    return state._replace(phase=jnp.asarray(_BOX), low=-reach[1], high=reach[0], ends=jnp.all(ends))
+def _after(state: _State, f: Array, points: Array, tables: _Tables, parts: np.ndarray) -> _State:
+    """The state after a round, but for what is kept of its points."""
+    dim, phase = points.shape[-1], state.phase
+    number, size = number_of(dim), stencil_size(dim)
+    moved = advance(state.climbers, f[: number * size].reshape(number, size))
+    climbers = chosen(phase == _CLIMB, moved, chosen(phase == _SPREAD, starts(f, points, parts), state.climbers))
+    top = jnp.argmax(climbers.height)
+    found = climbers.found[top]
+    waited = jnp.where(found & (phase == _CLIMB), state.waited + 1, 0)
+    over = (found & (jnp.all(climbers.found) | (waited > _PATIENCE))) | (state.rounds >= _ROUNDS - 2)
+
+    z, width, counts = _others(state.extent, climbers)
+    twice = jnp.concatenate([counts, counts])
+    lined = including(along(state.extent, state.height, f), jnp.concatenate([z - 3 * width, z + 3 * width]), twice)
+    at = (state.part - 2) % len(tables.coarse)
+    seen = state.seen.at[at].set(f)
+    full = (phase == _BOX) & (at + 1 == len(tables.coarse))
+    box, usable = boxed(state.extent, seen, tables.coarse)
+    extent = chosen(full & usable, box, state.extent)
+    extent = chosen(phase == _LINES, lined, chosen(phase <= _CLIMB, around(climbers, top), extent))
+
+    part = jnp.where(phase == _CLIMB, jnp.where(over, 1, 0), jnp.where(phase == _SPREAD, 0, state.part + 1))
+    last = 2 + boxes(dim) * len(tables.coarse)
+    phase = jnp.where(phase == _SPREAD, _CLIMB, jnp.where(phase == _CLIMB, jnp.where(over, _LINES, _CLIMB),
+            jnp.where(part < last, _BOX, jnp.where(part < last + tables.nodes, _NODES, _DONE))))  # fmt: skip
+    return state._replace(phase=phase, waited=waited, part=part, climbers=climbers, extent=extent, seen=seen)
 
 
-def student_t(points: int, dim: int) -> np.ndarray:
-    """Points (points, dim) of independent Student t variables of low discrepancy."""
-    power = int(np.ceil(np.log2(points)))
-    return stdtrit(_DF, qmc.Sobol(dim, scramble=False).random_base2(power)[:points] + 0.5 / 2**power)
-
-
-def split_t(t: Any, low: Array, high: Array) -> tuple[Array, Array]:
-    """Points of a Student t that is split at the origin, with another scale to either side of every axis, such that a
-    Gaussian of these scales has dropped by `DROP` at `low` and `high`; and their log-densities."""
-    scale = jnp.where(t < 0, -low, high) / np.sqrt(2 * DROP)
-    constant = gammaln((_DF + 1) / 2) - gammaln(_DF / 2) - 0.5 * np.log(_DF * np.pi)
-    density = constant - (_DF + 1) / 2 * jnp.log1p(t**2 / _DF) - jnp.log(scale)
-    return t * scale, jnp.sum(density, -1)
-
-
-def _grid(dim: int, number: int) -> np.ndarray:
-    """A coarse grid on the unit cube, in parts of `number` nodes, (parts, number, dim), the last one filled up; of more
-    than three coordinates, points of a Student t."""
-    if dim not in _COARSE:
-        return student_t(_PARTS * number, dim).reshape(_PARTS, number, dim)
-    side = _COARSE[dim]
-    nodes = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, side)] * dim, indexing="ij"), -1).reshape(-1, dim)
-    parts = -(-len(nodes) // number)
-    return np.concatenate([nodes, np.tile(nodes[:1], (parts * number - len(nodes), 1))]).reshape(parts, number, dim)
-
-
-def _placed(grid: Array, low: Array, high: Array, dim: int) -> tuple[Array, Array]:
-    """The nodes of a coarse grid, and what to subtract from the log-density at each to weigh it."""
-    if dim in _COARSE:
-        return low + (high - low) * grid, jnp.zeros(grid.shape[:-1], grid.dtype)
-    return split_t(grid, low, high)
-
-
-def _box(state: _State, f: Array, grid: Array, dim: int) -> _State:
-    """Note a part of the coarse grid; after the last one, its moments and the box around what it has seen."""
-    parts = len(grid)
-    seen = state.seen.at[state.part % parts].set(f)
-    count = _COARSE[dim] ** dim if dim in _COARSE else grid.shape[0] * grid.shape[1]
-    values = seen.reshape(-1)[:count]
-    z, density = _placed(grid.reshape(-1, dim)[:count], state.low, state.high, dim)
-    mass = jax.nn.softmax(values - density)
-    mean = mass @ z
-    spread = (mass[:, None] * (z - mean)).T @ (z - mean)
-    scale, basis = jnp.linalg.eigh(spread + 0.01 * jnp.eye(dim, dtype=f.dtype))
-    axes = basis * jnp.sqrt(scale)
-    if dim in _COARSE:
-        inside = jnp.linalg.solve(axes, (z - mean).T).T
-        cell = jnp.diag((state.high - state.low) / (_COARSE[dim] - 1))
-        margin = 0.6 * jnp.sum(jnp.abs(jnp.linalg.solve(axes, cell)), 1)
-        there = (values > jnp.max(values) - DROP)[:, None]
-        low = jnp.min(jnp.where(there, inside, jnp.inf), 0) - margin
-        high = jnp.max(jnp.where(there, inside, -jnp.inf), 0) + margin
-    else:
-        high = jnp.full(dim, 1.1 * np.sqrt(2 * DROP), f.dtype)
-        low = -high
-    over = (state.part + 1) % parts == 0
-    last = state.part + 1 == _BOXES * parts
-    usable = over & jnp.all(jnp.isfinite(low) & jnp.isfinite(high) & jnp.isfinite(mean))
-    return state._replace(
-        phase=jnp.where(last, _DONE, _BOX), seen=seen, part=state.part + 1,
-        centre=jnp.where(usable, state.centre + state.axes @ mean, state.centre),
-        axes=jnp.where(usable, state.axes @ axes, state.axes),
-        low=jnp.where(usable, low, state.low), high=jnp.where(usable, high, state.high),
-    )  # fmt: skip
-
-
-def _pick(phase: Array, *choices: Array) -> Array:
-    """What belongs to a phase."""
-    return jnp.select([phase == k for k in range(len(choices) - 1)], choices[:-1], choices[-1])
-
-
-def explore(evaluate: Evaluate, dim: int, kept: Any, dtype: Any) -> tuple[Landscape, Any]:
-    """Explore a log-density of `dim` coordinates; what is known of it, and what was kept of the best point.
+def explore(
+    evaluate: Evaluate, dim: int, kept: Any, dtype: Any, finer: bool | None = None, start: Climbers | None = None
+) -> tuple[Landscape, Any, Any]:
+    """Explore a log-density of `dim` coordinates; what is known of it, what was kept of the best and of the nodes.
 
     Args:
         evaluate: values (p,) at points (p, dim), minus infinity or NaN where there is none, and what to keep of every
-            point, with a leading axis p; given points and what was kept of the best so far.
+            point, like `kept` with a leading axis p; given points and what was kept of the best so far.
         dim: at least one.
         kept: to begin with.
         dtype: of the coordinates.
+        finer: whether the nodes are the finer ones; None if they are not to be evaluated here. If they are, their
+            values, with what was kept of each, are returned.
+        start: climbers of which the first has arrived, to begin at.
     """
-    number = max(16 * dim, 2 + 2 * dim + dim * (dim - 1) // 2)
-    spread = jnp.asarray(1.2 * lattice(number, dim), dtype)
-    stencil = jnp.asarray(_stencil(number, dim), dtype)
-    out = (_DISTANCES[None, :, None] * np.eye(dim)[:, None, :]).reshape(-1, dim)
-    out = np.concatenate([out, -out])
-    lines = jnp.asarray(np.concatenate([out, np.zeros((number - len(out), dim))]), dtype)
-    zeros, eye = jnp.zeros(dim, dtype), jnp.eye(dim, dtype=dtype)
-    no, none = jnp.asarray(False), jnp.asarray(0)
-    grid = jnp.asarray(_grid(dim, number), dtype)
-    seen = jnp.full(grid.shape[:2], -jnp.inf, dtype)
-    start = _State(
-        none, none, zeros, eye, zeros, jnp.asarray(-jnp.inf, dtype), zeros, zeros, no, no, seen, none, kept
-    )
+    number, size, tables = batch(dim), stencil_size(dim) * number_of(dim), _Tables.of(dim, finer)
+    parts = quarters(tables.rows[0, :, :dim], number_of(dim))
+    rows, inner = jnp.asarray(tables.rows, dtype), jnp.asarray(stencil(dim), dtype)
+    outer = jnp.asarray(2.0 * lattice(number - size + 1, dim)[1:], dtype)
 
-    def body(state: _State) -> _State:
-        box = _placed(grid[state.part % len(grid)], state.low, state.high, dim)[0]
-        offsets = _pick(state.phase, spread, stencil, lines, box)
-        points = state.centre + offsets @ state.axes.T
+    def body(before: _State) -> _State:
+        state = before
+        points = _points(state, rows, inner, outer)
         f, keeps = evaluate(points, state.kept)
-        f = jnp.where(jnp.isnan(f), -jnp.inf, f)
+        f = jnp.where(jnp.isnan(f), -jnp.inf, f).astype(dtype)
         top = jnp.argmax(f)
-        first = state._replace(
-            phase=jnp.asarray(_NEWTON), centre=points[top], axes=0.5 * state.axes, best=points[top], height=f[top]
-        )
-        choices = first, _newton(state, f, points, dim), _lines(state, f, dim), _box(state, f, grid, dim)
-        chosen = jax.tree.map(lambda *x: _pick(state.phase, *x), *choices)
-        better = f[top] > state.height
-        keep = jax.tree.map(lambda a, b: jnp.where(better, a[top], b), keeps, state.kept)
-        return chosen._replace(rounds=state.rounds + 1, kept=keep)
+        kept = jax.tree.map(lambda a, b: jnp.where(f[top] > state.height, a[top], b), keeps, state.kept)
+        values = state.values
+        if tables.nodes:  # what is no node goes to a row that is never read
+            at = jnp.where(state.phase == _NODES, state.part - len(rows) + tables.nodes, tables.nodes)
+            values = jax.tree.map(lambda every, own: every.at[at].set(own), values, (f, keeps))
+        state = state._replace(height=jnp.maximum(f[top], state.height), kept=kept, values=values)
+        after = _after(state, f, points, tables, parts)._replace(rounds=state.rounds + 1)
+        return jax.tree.map(lambda new, old: new.astype(old.dtype), after, before)  # numpy's numbers are float64
 
-    end = jax.lax.while_loop(lambda s: s.phase < _DONE, body, start)
-    return Landscape(end.centre, end.axes, end.height, end.low, end.high, end.found, end.ends, end.rounds), end.kept
+    begin = _begin(dim, kept, dtype, start, tables)
+    end = jax.lax.while_loop(lambda s: s.phase < _DONE, body, begin)
+    top = jnp.argmax(end.climbers.height)
+    values = jax.tree.map(lambda x: x[:-1].reshape(-1, *x.shape[2:])[: len(units(dim, finer))], end.values)
+    missed = _missed(end.extent, end.climbers, top, finer)
+    found = Landscape(end.extent, end.height, end.climbers.found[top], missed, end.climbers, end.rounds)
+    return found, end.kept, values
+
+
+def _missed(extent: Extent, climbers: Climbers, top: Array, finer: bool | None) -> Bool[Array, ""]:
+    """Whether there are several modes, and nodes in this extent do not resolve them all."""
+    z, width, others = _others(extent, climbers)
+    unseen = (z - width < extent.low) | (z + width > extent.high) | (spacing(extent, finer) > 1.5 * width)
+    modes = others | (np.arange(len(others)) == top)
+    return jnp.any(others) & jnp.any(unseen & modes[:, None])
+
+
+def _begin(dim: int, kept: Any, dtype: Any, start: Climbers | None, tables: _Tables) -> _State:
+    """The state before the first round; with a climber that has arrived, before the lines are drawn."""
+    none, k = jnp.asarray(0), number_of(dim)
+    origin = jnp.zeros((k, dim), dtype)
+    eye = jnp.broadcast_to(jnp.eye(dim, dtype=dtype), (k, dim, dim))
+    flat = jnp.full(k, -jnp.inf, dtype)
+    climbers = Climbers(origin, eye, eye, jnp.zeros(k, dtype), flat, origin, jnp.zeros(k, bool))
+    if start is not None:
+        climbers = jax.tree.map(lambda all, own: all.at[0].set(own[0]), climbers, start)
+    values: Any = None
+    if tables.nodes:
+        one = jnp.zeros((), dtype), kept
+        values = jax.tree.map(lambda x: jnp.zeros((tables.nodes + 1, batch(dim), *x.shape), x.dtype), one)
+    phase = jnp.asarray(_SPREAD if start is None else _LINES)
+    seen = jnp.full(tables.coarse.shape[:2], -jnp.inf, dtype)
+    part = none if start is None else none + 1
+    return _State(phase, none, none, part, climbers, around(climbers, 0), climbers.height[0], seen, kept, values)

@@ -3,11 +3,11 @@ r"""Integrate: the posterior of a model whose hyperparameters are summed over th
 $p(\theta \mid y) \propto p(\theta) Z(\theta)$, where the compiled program gives the evidence $Z(\theta)$ and the
 marginals at every node: $\log Z = \log \sum_m e^{l_m}$ with $l_m$ the log-density of the standard coordinates at node
 m and the logarithm of its volume, and every marginal is the mixture of those at the nodes. Nodes are placed without
-derivatives (`explore`); then all of them run in one batch, each from the state at the mode. Derivatives in the inputs
-of the model are those of the sum, with the nodes where they are.
+derivatives (`explore`); those of models that iterate are iterated there as well, each from the state at the mode. Then
+marginals are computed at all of them. Derivatives in the inputs of the model are those of the sum, with the nodes
+where they are.
 """
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,45 +19,27 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
 from ngmp_kernels.families import Categorical
+from ngmp_kernels.numerics.supports import to_real
 
-from ..declare.integrated import SLOTS, Integrated
+from ..declare.integrated import Integrated
+from ..options import Effort
 from ..pipeline import Front, Specialised
-from ..results.infer import infer
-from ..results.mixture import mixed
-from ..results.numeric import Numeric, free
+from ..results.infer import finished, infer
+from ..results.mixture import heavy, mixed
+from ..results.numeric import Numeric
 from ..results.posterior import Posterior
 from ..solve.implicit import flagged
 from ..solve.solver import CONVERGED, INTEGRAL, INVALID
-from .explore import Landscape, explore
-from .nodes import Nodes, coarse, place, sides
+from .conditional import Conditional, Layout, grids, log_joint
+from .nodes import Nodes, coarse, outermost, place, sides
+from .reach import in_parts
+from .sample import MOST, Draws, draw
 
-_CHUNK = 2**20  # numbers of a batch of nodes
-_ERROR = 0.2  # of the log-evidence by half of the nodes that is still fine: by all of them it is about its square
+_CHUNK = 2**18  # numbers in the results of a batch of nodes
+_ERROR = 0.2  # by half of the nodes that is still fine: by all of them it is about its square
+_CUT = 50.0  # errors that a mass on the faces of a grid stands for: 0.4 % of it are too much
+_R_HAT = 1.05  # of draws, above which chains do not agree
 _INNER = 2.0  # standard deviations from the mode within which no node may fail
-
-Conditional = Callable[[Array], tuple[Front, Specialised]]
-
-
-class Layout(NamedTuple):
-    """Which coordinates are continuous, and what classes the others run over."""
-
-    continuous: tuple[int, ...]
-    classes: tuple[tuple[int, int], ...]  # slot, number of classes
-
-    @classmethod
-    def of(cls, sites: dict[str, Integrated]) -> "Layout":
-        slots = [s.start + i for s in sites.values() for i in range(s.size)]
-        return cls(tuple(slots), tuple((s.start, s.classes) for s in sites.values() if s.classes))
-
-    @property
-    def configurations(self) -> np.ndarray:
-        """Every combination of classes, (k, number of sites)."""
-        return np.array(list(itertools.product(*(range(n) for _, n in self.classes))), float)
-
-    def fill(self, v: Float[Array, " d"], configuration: Array) -> Float[Array, " slots"]:
-        """The coordinates of a model, of the continuous ones and of classes."""
-        out = jnp.zeros(SLOTS, v.dtype).at[np.array(self.continuous, int)].set(v)
-        return out.at[np.array([slot for slot, _ in self.classes], int)].set(configuration.astype(v.dtype))
 
 
 class NodeTable(eqx.Module):
@@ -69,141 +51,189 @@ class NodeTable(eqx.Module):
     coordinates: Float[Array, "m slots"]
     runs: Posterior  # with a leading axis m
     failed: Int[Array, ""]  # nodes that have not converged, and weigh nothing
-    error: Float[Array, ""]  # of the log-evidence, estimated from half of the nodes
+    error: Float[Array, ""]  # of log-evidence, means and log-deviations by half of the nodes: `_error`
     found: Bool[Array, ""]  # whether the mode was
     ends: Bool[Array, ""]  # whether tails end
+    missed: Bool[Array, ""]  # whether there is another mode that the nodes do not resolve
+
+    @property
+    def many(self) -> bool:
+        """Whether there are more numbers than grids are used for."""
+        sizes = [x.size // x.shape[0] for x in self.values.values() if jnp.issubdtype(x.dtype, jnp.floating)]
+        return sum(sizes) > 3
 
     def each(self, function: Callable[[Array, Any], Any]) -> Any:
         """A function of coordinates and leaves, of all nodes."""
-        return jax.vmap(function)(self.coordinates, self.runs.state.leaves)
+        return over_rows(lambda row: function(*row), (self.coordinates, self.runs.state.leaves))
+
+
+def over_rows(function: Callable[[Any], Any], rows: Any) -> Any:
+    """A function of every row, side by side in batches whose results fit in `_CHUNK` numbers, one after the other."""
+    count = len(jax.tree.leaves(rows)[0])
+    one = jax.eval_shape(function, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), rows))
+    number = int(np.clip(_CHUNK // (1 + sum(x.size for x in jax.tree.leaves(one))), 1, count))
+    if number == count:
+        return jax.vmap(function)(rows)
+    found = jax.lax.map(jax.vmap(function), jax.tree.map(lambda x: in_parts(jnp.asarray(x), number), rows))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
 
 
 def integrate(
-    passes: Callable[..., tuple[Front, Specialised]], inputs: list[Any], dtype: Any, finer: bool = False
+    front: Callable[..., Front], build: Callable[[Front], Specialised], inputs: list[Any], dtype: Any, effort: Effort
 ) -> Posterior:
     """Run a program over the nodes of its hyperparameters.
 
     Args:
-        passes: the model at given inputs and coordinates `v=` (slots,): its front and its specialisation.
+        front: the model, declared, at given inputs and coordinates `v=` (slots,).
+        build: from there to its specialisation.
         inputs: of the model.
         dtype: of the coordinates.
-        finer: whether to use more nodes.
+        effort: what to spend on it.
     """
-    front, specialised = passes(inputs)
-    sites, still = front.integrated, jax.lax.stop_gradient(inputs)
+    declared = front(inputs)
+    sites = declared.integrated
     if not sites:  # there was nothing to choose for "auto"
-        return infer(specialised)
-
-    def conditional(v: Array) -> tuple[Front, Specialised]:
-        return passes(inputs, v=v)
-
-    def fixed(v: Array) -> tuple[Front, Specialised]:
-        return passes(still, v=v)
-
+        return infer(build(declared))
     layout = Layout.of(sites)
+    model, dim = Conditional(front, build, layout), len(layout.continuous)
     configurations = jnp.asarray(layout.configurations, dtype)
-    if layout.continuous:
-        explored = jax.vmap(lambda c: _explored(fixed, layout, c))(configurations)
-        landscape, leaves = jax.lax.stop_gradient(explored)
-        nodes = jax.vmap(lambda one: place(one, len(layout.continuous), finer))(landscape)
-    else:
-        landscape, leaves = None, None
-        nodes = Nodes(jnp.zeros((len(configurations), 1, 0), dtype), jnp.zeros((len(configurations), 1), dtype))
-    where = np.repeat(np.arange(len(configurations)), nodes.v.shape[1])
-    points = nodes.v.reshape(len(where), -1)
-    coordinates = jax.vmap(layout.fill)(points, configurations[where])
-    log, runs, values = _runs(conditional, coordinates, jnp.asarray(where), leaves)
-    mass = log + nodes.log_volume.reshape(-1)
+    draws = effort.draws or dim > MOST
+    placed = _drawn(model, inputs, configurations) if draws else _placed(model, inputs, configurations, effort)
+    where = np.repeat(np.arange(len(placed.configurations)), placed.nodes.v.shape[1])
+    points = placed.nodes.v.reshape(len(where), dim)
+    coordinates = jax.vmap(layout.fill)(points, placed.configurations[where])
+    log, runs, values = _runs(model, inputs, coordinates, placed.states)
+    volume = placed.nodes.log_volume.reshape(-1)
+    mass = log + (volume - jax.lax.stop_gradient(log) if draws else volume)
     total = logsumexp(mass)
-    error = _error(mass.reshape(nodes.log_volume.shape), total, len(layout.continuous))
-    flags = (jnp.all(x) for x in ((True, True) if landscape is None else (landscape.found, landscape.ends)))
+    error = placed.error if draws else _error(mass.reshape(placed.nodes.log_volume.shape), total, placed.nodes.v)
+    flags = jnp.all(placed.found), jnp.all(placed.ends), jnp.any(placed.missed)
     table = NodeTable(values, jnp.exp(mass - total), log, coordinates, runs, jnp.sum(~runs.converged), error, *flags)
-    return _posterior(table, total, mass, sites, _inner(landscape, points, where), nodes.v.shape)
+    inner = jnp.all(jnp.abs(placed.nodes.z) <= _INNER, -1).reshape(-1)
+    grid = None if draws else sides(dim, effort.finer)
+    shape = (len(where),) if grid is None else (len(placed.configurations), *(grid,) * dim)
+    return _posterior(table, total, mass, sites, inner, shape)
 
 
-def _log_joint(model: Conditional, v: Array, leaves: Any) -> tuple[Array, Posterior, Front]:
-    """The log-density of coordinates, minus infinity where the run has not converged, and the run; from leaves."""
-    front, specialised = model(v)
-    post = infer(specialised, None if leaves is None else specialised.solver.init(leaves))
-    return jnp.where(post.converged, front.log_jacobian - post.free_energy, -jnp.inf), post, front
+class _Placed(NamedTuple):
+    """The nodes of every grid, (grids, m, ...), and what is known of them."""
+
+    nodes: Nodes
+    configurations: Float[Array, "grids c"]
+    states: Any  # at the nodes, of models that iterate, as far as they are known
+    found: Any
+    ends: Any
+    missed: Any
+    error: Any = 0.0
 
 
-def _explored(model: Conditional, layout: Layout, configuration: Array) -> tuple[Landscape, Any]:
-    """What the continuous coordinates look like for one combination of classes, and the leaves at the mode."""
-    dim, dtype = len(layout.continuous), configuration.dtype
-    first = model(layout.fill(jnp.zeros(dim, dtype), configuration))[1].map
-    kept = first.initial() if first.projected else {}
-
-    def evaluate(points: Array, leaves: Any) -> tuple[Array, Any]:
-        def one(v: Array) -> tuple[Array, Any]:
-            value, post, _ = _log_joint(model, layout.fill(v, configuration), leaves)
-            return value, post.state.leaves
-
-        return jax.vmap(one)(points)
-
-    return explore(evaluate, dim, kept, dtype)
+def _placed(model: Conditional, inputs: list[Any], configurations: Array, effort: Effort) -> _Placed:
+    """Nodes on grids, or points; of classes alone, one for every combination."""
+    if not model.layout.continuous:
+        one = jnp.zeros((len(configurations), 1, 1), configurations.dtype)
+        yes, no = jnp.asarray(True), jnp.asarray(False)
+        return _Placed(Nodes(one[..., :0], one[..., :0], one[..., 0]), configurations, None, yes, yes, no)
+    found = jax.lax.stop_gradient(grids(model, inputs, configurations, effort))
+    nodes = jax.vmap(lambda one: place(one, effort.finer))(found.landscape.extent)
+    nodes = nodes._replace(log_volume=nodes.log_volume + found.log_share(nodes.v))
+    states = None if found.states is None else found.states[1]
+    return _Placed(nodes, found.configurations, states, found.landscape.found, found.landscape.extent.ends,
+                   found.landscape.missed)  # fmt: skip
 
 
-def _runs(model: Conditional, coordinates: Array, where: Array, leaves: Any) -> tuple[Array, Posterior, Any]:
-    """All nodes: log-densities, runs and values; each from the leaves at the mode of its classes."""
+def _drawn(model: Conditional, inputs: list[Any], configurations: Array) -> _Placed:
+    """Draws as nodes: each stands for the evidence divided by their number and by its own density."""
+    dim, dtype, still = len(model.layout.continuous), configurations.dtype, jax.lax.stop_gradient(inputs)
 
-    def row(x: tuple[Array, Array]) -> Any:
-        v, k = x
-        value, post, front = _log_joint(model, v, None if leaves is None else jax.tree.map(lambda a: a[k], leaves))
-        slim = eqx.tree_at(lambda p: p.state.memory, post, ())
-        return value, slim, {name: site.value for name, site in front.integrated.items()}
+    def one(configuration: Array) -> Draws:
+        def density(v: Array) -> Array:
+            front, program = model.at(still, model.layout.fill(v, configuration))
+            return log_joint(front, infer(program))
 
-    count = len(coordinates)
-    start = jax.eval_shape(lambda v: model(v)[1].map.initial(), coordinates[0])
-    size = 1 + sum(x.size for x in jax.tree.leaves(start))
-    if count * size <= _CHUNK:
-        return jax.vmap(row)((coordinates, where))
-    return jax.lax.map(row, (coordinates, where), batch_size=int(np.clip(_CHUNK // size, 1, count)))
+        return draw(density, dim, dtype)
 
-
-def _inner(landscape: Landscape | None, points: Array, where: np.ndarray) -> Array:
-    """Which nodes are near the mode."""
-    if landscape is None:
-        return jnp.ones(len(where), bool)
-    off = points - landscape.centre[where]
-    z = jax.vmap(jnp.linalg.solve)(landscape.axes[where], off)
-    return jnp.all(jnp.abs(z) <= _INNER, -1)
+    draws = jax.lax.stop_gradient(jax.lax.map(one, configurations))
+    number = draws.v.shape[1]
+    volume = jnp.broadcast_to((draws.log_evidence - np.log(number))[:, None], draws.v.shape[:2])
+    yes = jnp.asarray(True)
+    return _Placed(Nodes(draws.v, jnp.zeros_like(draws.v), volume), configurations, None, draws.r_hat < _R_HAT, yes,
+                   ~yes, jnp.max(draws.error))  # fmt: skip
 
 
-def _error(mass: Array, total: Array, dim: int) -> Array:
-    """How far the log-evidence by half of the nodes is off; the grids of all classes together."""
+def _runs(
+    model: Conditional, inputs: list[Any], coordinates: Array, states: Any
+) -> tuple[Array, Posterior, dict[str, Array]]:
+    """All nodes: log-densities, runs and values; at the states that exploration has left, where it has."""
+    states = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
+
+    def row(x: Any) -> tuple[Array, Posterior, dict[str, Array]]:
+        v, state = x
+        front, program = model.at(inputs, v)
+        if state is None and not program.map.projected:
+            state = program.solver.init({})
+        post = infer(program) if state is None else finished(program, state)
+        post = eqx.tree_at(lambda p: p.state.memory, post, ())
+        return log_joint(front, post), post, {name: site.value for name, site in front.integrated.items()}
+
+    return over_rows(row, (coordinates, states))
+
+
+def _error(mass: Float[Array, "grids m"], total: Array, v: Float[Array, "grids m d"]) -> Array:
+    """How far half of the nodes are off: the largest error of the log-evidence, of a coordinate's mean, in standard
+    deviations, and of the logarithm of its standard deviation; all grids together.
+
+    Of points, four standard errors if that is more, of the same: halves may agree where both have missed the same, and
+    a single point far off may hold most of a variance. 0.2 are 400 effective points, means that are good to 0.05. Of
+    grids, what lies on their faces if that is more: there is as much beyond, which neither half has seen.
+    """
+    dim = v.shape[-1]
     if not dim:
         return jnp.zeros_like(total)
-    return jnp.abs(logsumexp(jax.vmap(lambda m: coarse(m, dim))(mass)) - total)
+    v = jax.lax.stop_gradient(v)
+    mean, spread = _moments(jnp.exp(mass - total), v)
+    some, volume = coarse(v.shape[1], dim)
+    part = logsumexp(mass[:, some])
+    m, s = _moments(jnp.exp(mass[:, some] - part), v[:, some])
+    found = [jnp.abs(part + volume - total)[None], jnp.abs(m - mean) / jnp.sqrt(spread)]
+    found += [0.5 * jnp.abs(jnp.log(s / spread))]
+    if sides(dim, False) is not None:
+        found += [_CUT * jnp.exp(logsumexp(mass[:, outermost(v.shape[1], dim)]) - total)[None]]
+    else:
+        square, off = jnp.exp(2 * (mass - total)), (v - mean) ** 2 / spread
+        each = jnp.ones_like(off), off, 0.25 * (off - 1) ** 2
+        found += [4 * jnp.sqrt(jnp.einsum("gm,gmd->d", square, x)) for x in each]
+    return jnp.max(jnp.concatenate(found))
+
+
+def _moments(weights: Float[Array, "grids m"], v: Float[Array, "grids m d"]) -> tuple[Array, Array]:
+    mean = jnp.einsum("gm,gmd->d", weights, v)
+    return mean, jnp.einsum("gm,gmd->d", weights, (v - mean) ** 2)
 
 
 def _posterior(
     nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, shape: tuple[int, ...]
 ) -> Posterior:
-    """The mixture of the runs at all nodes."""
+    """The mixture of the runs at all nodes, which are on grids of this shape."""
     runs, weights = nodes.runs, nodes.weights
-    grids, number, dim = shape
-    side = None if sides(dim, False) is None else round(number ** (1 / dim))
-    grid = (len(weights),) if side is None else (grids, *(side,) * dim)
     marginals: dict[str, Any] = {}
     for name, site in sites.items():
-        values = nodes.values[name]
+        values = heavy(weights, nodes.values[name])
         if site.classes:
             picked = jax.nn.one_hot(values, site.classes, dtype=weights.dtype)
             marginals[name] = Categorical.from_probs(weights @ picked)
         else:
-            ends = site.ends
-            marginals[name] = Numeric(weights, values, free(site.support, values, ends), mass, ends, site.support, grid)
-    marginals |= {name: mixed(weights, q) for name, q in runs.marginals.items()}
+            u = to_real(site.support, nodes.values[name], site.ends)
+            marginals[name] = Numeric(weights, values, u, mass, site.ends, site.support, shape)
+    marginals |= {name: mixed(weights, heavy(weights, q)) for name, q in runs.marginals.items()}
     top = jnp.argmax(mass)
     best = jax.tree.map(lambda x: x[top], runs)
-    fine = nodes.found & nodes.ends & (nodes.error < _ERROR) & jnp.isfinite(total) & jnp.all(runs.converged | ~inner)
-    status = jnp.where(fine, CONVERGED, jnp.where(jnp.isfinite(total), INTEGRAL, INVALID))
-    status = jnp.where(jnp.all(runs.status == INVALID), INVALID, status)
+    placed = nodes.found & nodes.ends & ~nodes.missed
+    fine = placed & (nodes.error < _ERROR) & jnp.isfinite(total) & jnp.all(runs.converged | ~inner)
+    status = jnp.where(fine, CONVERGED, jnp.where(jnp.all(runs.status == INVALID), INVALID, INTEGRAL))
     seen = runs.converged & (weights > 1e-6)
     post = Posterior(
         marginals, -total, status == CONVERGED, jnp.max(jnp.where(seen, runs.sweeps, 0)),
         jnp.max(jnp.where(seen, runs.residual, 0.0)), status, best.state, {}, jnp.max(jnp.where(seen, runs.jitter, 0)),
-        runs.members, runs.approximate, runs.topology, nodes,
+        runs.members, runs.approximate, runs.topology, nodes=nodes,
     )  # fmt: skip
     return flagged(post.converged, post)

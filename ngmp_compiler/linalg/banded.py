@@ -38,6 +38,7 @@ class BandedMarginals(NamedTuple):
     proper: Bool[Array, ""]
     jitter: Float[Array, ""]
     log_volume: Float[Array, ""]  # the log-integral at h = 0 and t = 0
+    white: Float[Array, "K s s"]  # the inverses of the Cholesky factors of the blocks
 
 
 def banded_gaussian(
@@ -68,7 +69,7 @@ def banded_gaussian(
     end, before = (diagonal[0], right[0]), None
     if count > 1:
         steps = scale[:-1], beside, diagonal[1:], right[1:]
-        end, before = jax.lax.scan(_forward, end, steps)
+        end, before = jax.lax.scan(forward, end, steps)
     chol, jitter = (x[None] for x in factor(end[0], scale[-1]))
     white = whiten(chol, end[1][None])
     if before is not None:
@@ -97,11 +98,11 @@ def banded_gaussian(
         log_volume += 0.5 * corner.shape[-1] * LOG_2PI - jnp.sum(jnp.log(jnp.diagonal(root)))
     proper = jnp.all(jnp.isfinite(mean)) & jnp.all(jnp.isfinite(covariance)) & jnp.isfinite(log_volume)
     proper &= jnp.all(jnp.isfinite(border))
-    log_partition = quadratic + log_volume
-    return BandedMarginals(mean, covariance, after, response, border, root, log_partition, proper, jitter, log_volume)
+    moments = mean, covariance, after, response, border, root
+    return BandedMarginals(*moments, quadratic + log_volume, proper, jitter, log_volume, inverse)
 
 
-def _forward(carry, step):
+def forward(carry, step):
     """Eliminate a block: its Cholesky factor L, jitter, $L^{-1} [h, C]$ and $L^{-1} E$."""
     pivot, own = carry
     scale, beside, diagonal, right = step

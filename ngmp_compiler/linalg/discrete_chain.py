@@ -33,7 +33,7 @@ class DiscreteMarginals(NamedTuple):
 
 
 def discrete_chain(
-    unary: Float[Array, "T K"], link: Float[Array, "steps K K"], *, pairs: bool = True
+    unary: Float[Array, "T K"], tie: Float[Array, "steps K K"], *, pairs: bool = True
 ) -> DiscreteMarginals:
     """Marginals, pair marginals and log-normaliser of the chain (see the module docstring).
 
@@ -45,46 +45,46 @@ def discrete_chain(
 
     Args:
         unary: log-potentials $u_k$.
-        link: log-potentials $l_k$, row = $x_k$, column = $x_{k+1}$; T-1 leading entries, or one shared by all steps.
+        tie: log-potentials $l_k$, row = $x_k$, column = $x_{k+1}$; T-1 leading entries, or one shared by all steps.
         pairs: whether the marginals of neighbours are wanted.
 
     Returns:
         The marginals. If no path is possible, `log_partition` is $-\\infty$ and every probability is zero.
     """
-    if link.shape[0] > 1 or unary.shape[0] < SHORT:
-        found = _in_logarithms(unary, link)
+    if tie.shape[0] > 1 or unary.shape[0] < SHORT:
+        found = _in_logarithms(unary, tie)
     else:
         reach = _REACH * float(jnp.finfo(unary.dtype).maxexp) / 1024
-        mild = jnp.max(link) - jnp.min(link) < reach  # False for infinite and NaN entries
+        mild = jnp.max(tie) - jnp.min(tie) < reach  # False for infinite and NaN entries
         top = jnp.max(unary, 1, keepdims=True)
         mild &= jnp.all(top > -jnp.inf)  # otherwise no path is possible
         most = 4 if pairs else 2  # outputs of a condition cost, used or not
         found = jax.lax.cond(
-            mild, lambda *x: _in_probabilities(*x)[:most], lambda *x: _in_logarithms(*x[:2])[:most], unary, link, top
+            mild, lambda *x: _in_probabilities(*x)[:most], lambda *x: _in_logarithms(*x[:2])[:most], unary, tie, top
         )
     log_probs, log_partition, *messages = found
     pair = None
     if pairs:
         past, beta = messages
         future = beta[1:] + unary[1:]
-        pair = _normalise((past + unary)[:-1, :, None] + link + future[:, None, :], (1, 2))
+        pair = _normalise((past + unary)[:-1, :, None] + tie + future[:, None, :], (1, 2))
     return DiscreteMarginals(jnp.exp(log_probs), log_probs, log_partition, pair)
 
 
-def _in_logarithms(unary, link):
+def _in_logarithms(unary, tie):
     """Log-marginals, log-normaliser, and the messages $\\alpha$ and $\\beta$ (T, K), each up to a constant."""
-    own = () if link.shape[0] == 1 else (link,)  # a shared table is not repeated
+    own = () if tie.shape[0] == 1 else (tie,)  # a shared table is not repeated
 
     def forward(alpha, step):
         unary, *own = step
         joint, scale = _shift(alpha + unary)
-        moved = _log_sum_exp(joint[:, None] + (own or link)[0], 0)
+        moved = _log_sum_exp(joint[:, None] + (own or tie)[0], 0)
         return moved, (moved, scale)
 
     def backward(beta, step):
         unary, *own = step
         joint, _ = _shift(beta + unary)
-        beta = _log_sum_exp((own or link)[0] + joint, 1)
+        beta = _log_sum_exp((own or tie)[0] + joint, 1)
         return beta, beta
 
     zero = jnp.zeros_like(unary[0])
@@ -95,7 +95,7 @@ def _in_logarithms(unary, link):
     return _normalise(past + unary + beta, 1), log_partition, past, beta
 
 
-def _in_probabilities(unary, link, top):
+def _in_probabilities(unary, tie, top):
     """The same, given the largest entry of every row of `unary`. With $f_k = e^{u_k}$ and $A = e^{l}$,
     $$ \\alpha_{k+1} = A^T \\frac{\\alpha_k f_k}{c_k}, \\quad c_k = \\sum_i \\alpha_k f_k, \\qquad
        \\beta_{k-1} = A \\frac{f_k \\beta_k}{\\sum_j f_k \\beta_k}, \\qquad
@@ -103,8 +103,8 @@ def _in_probabilities(unary, link, top):
     A message is a mean of entries of A, so that none leaves the reach of the table. Neither recursion needs the other:
     they run as two lanes of one loop, at little more than the cost of one.
     """
-    peak = jnp.max(link)
-    likelihood, table = jnp.exp(unary - top), jnp.exp(link[0] - peak)
+    peak = jnp.max(tie)
+    likelihood, table = jnp.exp(unary - top), jnp.exp(tie[0] - peak)
     tables = jnp.stack([table, table.T])
 
     def step(messages, likelihoods):

@@ -32,6 +32,7 @@ class Round(NamedTuple):
     left: np.ndarray  # (c,), directed from middle to a
     right: np.ndarray  # (c,), directed from middle to b
     start: int  # the edges (a, b) that replace the middles are numbered from here
+    between: np.ndarray  # (2, c), a and b
 
 
 class TreeMarginals(NamedTuple):
@@ -69,28 +70,39 @@ def _remove(gone: list[int], around: list[dict[int, int]], start: int) -> Round:
     parents, up = zip(*(next(iter(around[i].items())) for i in leaves), strict=True) if leaves else ((), ())
     for i, parent in zip(leaves, parents, strict=True):
         del around[parent][i]
-    left, right = [], []
+    left, right, between = [], [], []
     for number, i in enumerate(middles):
         (a, to_a), (b, to_b) = around[i].items()
         left.append(to_a)
         right.append(to_b)
+        between.append((a, b))
         del around[a][i], around[b][i]
         around[a][b], around[b][a] = 2 * (start + number), 2 * (start + number) + 1
     arrays = (np.asarray(x, int) for x in (roots, leaves, parents, up, middles, left, right))
-    return Round(*arrays, start=start)
+    return Round(*arrays, start=start, between=np.asarray(between, int).reshape(-1, 2).T)
 
 
-def discrete_tree(unary: Float[Array, "n K"], link: Float[Array, "edges K K"], rounds: list[Round]) -> TreeMarginals:
+def discrete_tree(unary: Float[Array, "n K"], tie: Float[Array, "edges K K"], rounds: list[Round]) -> TreeMarginals:
     """Marginals, edge marginals and log-normaliser of a forest (see the module docstring).
 
     Args:
         unary: log-potentials $u_i$.
-        link: log-potentials $l_{ij}$ of the edges, first node by rows.
+        tie: log-potentials $l_{ij}$ of the edges, first node by rows.
         rounds: from `plan_rounds`.
     """
-    declared, k = link.shape[:2]
+    own, tables, kept, log_partition = ascend(unary, tie, rounds)
+    log_probs, pairs = _descend(own, tables, rounds, kept)
+    return TreeMarginals(log_probs, pairs[: tie.shape[0]], log_partition)
+
+
+def ascend(
+    unary: Float[Array, "n K"], tie: Float[Array, "edges K K"], rounds: list[Round]
+) -> tuple[Array, Array, list[dict[str, Array]], Array]:
+    """Sum out all nodes: unary potentials as every node was left, tables of directed edges, what the way back needs,
+    and the log-normaliser."""
+    declared, k = tie.shape[:2]
     total = declared + sum(len(r.middles) for r in rounds)
-    tables = jnp.zeros((2 * total, k, k), link.dtype).at[: 2 * declared].set(_both(link))
+    tables = jnp.zeros((2 * total, k, k), tie.dtype).at[: 2 * declared].set(_both(tie))
     log_partition = jnp.zeros((), unary.dtype)
     kept: list[dict[str, Array]] = []
     for r in rounds:
@@ -108,8 +120,7 @@ def discrete_tree(unary: Float[Array, "n K"], link: Float[Array, "edges K K"], r
             tables = tables.at[2 * r.start : 2 * (r.start + len(r.middles))].set(_both(between))
             kept[-1]["between"] = between
             log_partition += jnp.sum(scale)
-    log_probs, pairs = _descend(unary, tables, rounds, kept)
-    return TreeMarginals(log_probs, pairs[:declared], log_partition)
+    return unary, tables, kept, log_partition
 
 
 def _descend(unary: Array, tables: Array, rounds: list[Round], kept: list[dict[str, Array]]) -> tuple[Array, Array]:

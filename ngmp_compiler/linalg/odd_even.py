@@ -1,14 +1,14 @@
 """Odd-even reduction of a scalar Gaussian chain: every second variable is eliminated, all of them at once.
 
-A link $-\\tfrac12 l (a y - b x)^2$ from $x$ to the next variable $y$ is stored by its three products: `ahead` $= l a^2$
+A tie $-\\tfrac12 l (a y - b x)^2$ from $x$ to the next variable $y$ is stored by its three products: `ahead` $= l a^2$
 (acts on $y$), `behind` $= l b^2$ (acts on $x$) and `coupling` $= l a b$. Between its two neighbours $x, z$ the variable
 $y$ has the pivot $s = u_y + \\mathrm{ahead}_{xy} + \\mathrm{behind}_{yz}$, and integrating it out leaves, exactly,
 
 - at $x$ the unary term $\\mathrm{behind}_{xy} u_y / s$ and the linear term $\\mathrm{coupling}_{xy} h_y / s$,
 - at $z$ the unary term $\\mathrm{ahead}_{yz} u_y / s$ and the linear term $\\mathrm{coupling}_{yz} h_y / s$,
-- a new link from $x$ to $z$, each of whose products is the product of the two old ones divided by $s$.
+- a new tie from $x$ to $z$, each of whose products is the product of the two old ones divided by $s$.
 
-Nothing is subtracted, so nearly flat unary terms survive next to strong links. The pivots are those of a symmetric
+Nothing is subtracted, so nearly flat unary terms survive next to strong ties. The pivots are those of a symmetric
 elimination in another order: they are all positive if and only if the joint density is proper.
 """
 

@@ -27,21 +27,21 @@ class ChainMarginals(NamedTuple):
     log_volume: Float[Array, ""]  # the log-integral at h = 0
 
 
-Links = tuple[Float[Array, " T-1"], Float[Array, " T-1"], Float[Array, " T-1"]]
+Ties = tuple[Float[Array, " T-1"], Float[Array, " T-1"], Float[Array, " T-1"]]
 
 
-def chain_links(link: Float[Array, " T-1"], a: Float[Array, " T-1"], b: Float[Array, " T-1"]) -> Links:
-    """Links as `solve_chain` wants them, $l a^2$, $l b^2$ and $l a b$ (module docstring)."""
-    return link * a * a, link * b * b, link * a * b
+def chain_ties(tie: Float[Array, " T-1"], a: Float[Array, " T-1"], b: Float[Array, " T-1"]) -> Ties:
+    """Ties as `solve_chain` wants them, $l a^2$, $l b^2$ and $l a b$ (module docstring)."""
+    return tie * a * a, tie * b * b, tie * a * b
 
 
-def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Links, levels: int = 0) -> ChainMarginals:
+def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], ties: Ties, levels: int = 0) -> ChainMarginals:
     """Moments and log-integral of the chain (see the module docstring).
 
     Args:
-        unary: $u_k$. Single entries of it and of the links may be negative as long as the joint density is proper.
+        unary: $u_k$. Single entries of it and of the ties may be negative as long as the joint density is proper.
         linear: $h_k$.
-        links: `chain_links`, prepared, because they stay the same from one call to the next. Those of length one stand
+        ties: `chain_ties`, prepared, because they stay the same from one call to the next. Those of length one stand
             for T-1 equal ones with $l a^2 > 0$; nothing as long as the chain is then kept of them.
         levels: how many times to halve the chain by odd-even reduction before a scan, which pays on accelerators; XLA
             on a CPU compiles a scan over scalars to one loop, 17 to 25 ns a variable.
@@ -53,8 +53,8 @@ def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], links: Li
     """
     length = unary.shape[0]
     if levels:
-        links = jax.tree.map(lambda x: jnp.broadcast_to(x, (length - 1,)), links)
-    chain = pad(Chain(unary, linear, *links), (1 - length) % 2**levels)  # odd lengths on every level
+        ties = jax.tree.map(lambda x: jnp.broadcast_to(x, (length - 1,)), ties)
+    chain = pad(Chain(unary, linear, *ties), (1 - length) % 2**levels)  # odd lengths on every level
     terms, odds = [], []
     for _ in range(levels):
         chain, odd, term = reduce(chain)
@@ -98,14 +98,14 @@ def _scan(chain: Chain) -> _Solved:
     if shared:  # flat variables beyond the end of the chain say nothing of the others
         unary, linear = jnp.pad(chain.unary, (0, extra)), jnp.pad(chain.linear, (0, extra))
         ahead, behind, coupling = (x[0] for x in chain[2:])
-        links = jnp.stack([ahead, behind]), jnp.stack([behind, ahead]), coupling
+        ties = jnp.stack([ahead, behind]), jnp.stack([behind, ahead]), coupling
     else:
         unary, linear, ahead, behind, coupling = pad(chain, extra)
         pairs = (ahead, behind), (behind, ahead), (coupling, coupling)
-        links = tuple(_fold(left[:steps], right[steps:]) for left, right in pairs)
+        ties = tuple(_fold(left[:steps], right[steps:]) for left, right in pairs)
     middle = unary[steps], linear[steps]
     unary, linear = _fold(unary[:steps], unary[steps + 1 :]), _fold(linear[:steps], linear[steps + 1 :])
-    along, fixed = ((), links) if shared else (links, ())  # links that are read in every step, or not
+    along, fixed = ((), ties) if shared else (ties, ())  # ties that are read in every step, or not
 
     def inward(carry, step):
         p, g, lowest = carry
@@ -135,11 +135,11 @@ def _scan(chain: Chain) -> _Solved:
     inner = jnp.concatenate([variance[1:], centre_inverse[None]])[: len(variance)]  # of the neighbour further in
     moments = Moments(
         _unfold(mean, start[0][0])[:length], _unfold(variance, start[1][0])[:length],
-        _unfold(links[2] * inverse * inner)[: length - 1],
+        _unfold(ties[2] * inverse * inner)[: length - 1],
     )  # fmt: skip
     quadratic = jnp.sum(shift * shift * inverse) + (centre_shift * start[0])[0]
     logs = jnp.sum(jnp.log(inverse)) + jnp.log(centre_inverse[0])
-    if shared:  # the integral over a flat variable at the end of a link is that of the link
+    if shared:  # the integral over a flat variable at the end of a tie is that of the tie
         logs += extra * jnp.log(chain.ahead[0])
     return _Solved(moments, logs, quadratic, proper)
 

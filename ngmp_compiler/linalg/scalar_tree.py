@@ -10,7 +10,7 @@ node i of own precision u, edges to j and k, and $s = u + p_{ij} + p_{ik}$, the 
 $$ P_j = (p_{ji} (u + p_{ik}) + D_{ij}) / s, \quad P_k = (p_{ki} (u + p_{ij}) + D_{ik}) / s, \quad
    C = -c_{ij} c_{ik} / s, \quad D = (u\, p_{ji} p_{ki} + p_{ki} D_{ij} + p_{ji} D_{ik}) / s, $$
 
-without a subtraction, so tight links lose no digits.
+without a subtraction, so tight ties lose no digits.
 """
 
 from typing import Any, NamedTuple
@@ -130,7 +130,25 @@ def tree_gaussian(
         coupling: $c$.
     """
     dtype, given = own.dtype, coupling.shape[0]
-    room = order.edges - 1 - given
+    (log_volume, quadratic, proper), solved = eliminate(order, own, linear, ends, coupling)
+    found = (jnp.zeros(order.nodes + 1, dtype), jnp.zeros(order.nodes + 1, dtype), jnp.zeros(order.edges, dtype))
+    for stage_and_kept in reversed(solved):
+        found, _ = jax.lax.scan(_substitute, found, stage_and_kept, reverse=True)
+    mean, variance, covariance = found
+    between = covariance[1 : given + 1]
+    return TreeMarginals(mean[:-1], variance[:-1], between, log_volume + quadratic, proper, log_volume)
+
+
+def eliminate(
+    order: TreeOrder,
+    own: Float[Array, " M"],
+    linear: Float[Array, " M"],
+    ends: Float[Array, "2 E"],
+    coupling: Float[Array, " E"],
+) -> tuple[tuple[Array, Array, Array], list[Any]]:
+    """All nodes eliminated: log-volume, quadratic part and whether it is proper; and what substitution needs of every
+    stage, in order."""
+    dtype, room = own.dtype, order.edges - 1 - coupling.shape[0]
     # The places of what is missing: a node of precision one, an edge of zeros.
     u, h = jnp.concatenate([own, jnp.ones(1, dtype)]), jnp.concatenate([linear, jnp.zeros(1, dtype)])
     p = jnp.concatenate([jnp.zeros((2, 1), dtype), ends, jnp.zeros((2, room), dtype)], axis=1)
@@ -141,12 +159,7 @@ def tree_gaussian(
         system, (part, volume, ok, kept) = jax.lax.scan(_eliminate, system, stage)
         log_volume, quadratic, proper = log_volume + jnp.sum(volume), quadratic + jnp.sum(part), proper & jnp.all(ok)
         solved.append((stage, kept))
-    found = (jnp.zeros(order.nodes + 1, dtype), jnp.zeros(order.nodes + 1, dtype), jnp.zeros(order.edges, dtype))
-    for stage_and_kept in reversed(solved):
-        found, _ = jax.lax.scan(_substitute, found, stage_and_kept, reverse=True)
-    mean, variance, covariance = found
-    between = covariance[1 : given + 1]
-    return TreeMarginals(mean[:-1], variance[:-1], between, log_volume + quadratic, proper, log_volume)
+    return (log_volume, quadratic, proper), solved
 
 
 def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
@@ -154,7 +167,7 @@ def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
     u, h, p, c, d = system
     here = [jnp.where(r.first[i], p[0][r.edge[i]], p[1][r.edge[i]]) for i in (0, 1)]
     there = [jnp.where(r.first[i], p[1][r.edge[i]], p[0][r.edge[i]]) for i in (0, 1)]
-    link, det = [c[r.edge[i]] for i in (0, 1)], [d[r.edge[i]] for i in (0, 1)]
+    tie, det = [c[r.edge[i]] for i in (0, 1)], [d[r.edge[i]] for i in (0, 1)]
     v, g = u[r.node], h[r.node]
     s = v + here[0] + here[1]
     real = r.node < u.shape[0] - 1
@@ -164,22 +177,22 @@ def _eliminate(system: tuple, r: Round) -> tuple[tuple, Any]:
     sent = [(there[i] * (v + here[1 - i]) + det[i]) / s for i in (0, 1)]
     leaf = r.fill == 0
     for i in (0, 1):
-        h = h.at[r.neighbour[i]].add(-link[i] * g / s)
+        h = h.at[r.neighbour[i]].add(-tie[i] * g / s)
         u = u.at[r.neighbour[i]].add(jnp.where(leaf, sent[i], 0.0))
     p = p.at[:, r.fill].set(jnp.stack(sent))
-    c = c.at[r.fill].set(-link[0] * link[1] / s)
+    c = c.at[r.fill].set(-tie[0] * tie[1] / s)
     d = d.at[r.fill].set((v * there[0] * there[1] + there[1] * det[0] + there[0] * det[1]) / s)
     # What is missing has been written to as well.
     u, h, p = u.at[-1].set(1.0), h.at[-1].set(0.0), p.at[:, 0].set(0.0)
     c, d = c.at[0].set(0.0), d.at[0].set(0.0)
-    return (u, h, p, c, d), (part, volume, ok, (s, g, link[0], link[1]))
+    return (u, h, p, c, d), (part, volume, ok, (s, g, tie[0], tie[1]))
 
 
 def _substitute(found: tuple, given: tuple) -> tuple[tuple, None]:
     """Means and variances of the nodes of a round, and covariances along their edges, from those of later rounds."""
     mean, variance, covariance = found
-    r, (s, g, *link) = given
-    pull = [-x / s for x in link]
+    r, (s, g, *tie) = given
+    pull = [-x / s for x in tie]
     about = [variance[r.neighbour[i]] for i in (0, 1)]
     between = covariance[r.fill]
     cross = [pull[i] * about[i] + pull[1 - i] * between for i in (0, 1)]

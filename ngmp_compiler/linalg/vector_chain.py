@@ -30,7 +30,7 @@ class VectorChainMarginals(NamedTuple):
 def vector_chain(
     unary: Float[Array, "T d d"],
     linear: Float[Array, "T d"],
-    link: Float[Array, "steps m m"],
+    tie: Float[Array, "steps m m"],
     A: Float[Array, "steps m d"],
     B: Float[Array, "steps m d"],
 ) -> VectorChainMarginals:
@@ -40,13 +40,13 @@ def vector_chain(
     $$ P_{k+1} = U_{k+1} + W_k^T P_k W_k + (A_k - B_k W_k)^T \\Lambda_k (A_k - B_k W_k), \\quad
        g_{k+1} = h_{k+1} + W_k^T g_k, $$
     a sum (Joseph form) where the textbook $A^T(\\Lambda - \\Lambda B S^{-1} B^T \\Lambda)A$ subtracts two nearly equal
-    matrices whenever $P_k$ is small against the link. Backwards,
+    matrices whenever $P_k$ is small against the tie. Backwards,
     $x_k | x_{k+1} \\sim N(S_k^{-1} g_k + W_k x_{k+1}, S_k^{-1})$.
 
     Args:
         unary: $U_k$, symmetric; single blocks may be indefinite as long as the joint density is proper.
         linear: $h_k$.
-        link: $\\Lambda_k$, symmetric. `link`, `A` and `B` each have T-1 leading entries, or one shared by all steps.
+        tie: $\\Lambda_k$, symmetric. `tie`, `A` and `B` each have T-1 leading entries, or one shared by all steps.
         A: $A_k$, acting on $x_{k+1}$.
         B: $B_k$, acting on $x_k$.
 
@@ -55,24 +55,24 @@ def vector_chain(
         the other fields are then meaningless.
     """
     length, size = linear.shape
-    mean, covariance, cross, pivots, terms = _sweep(symmetrise(unary), linear, link, A, B)
+    mean, covariance, cross, pivots, terms = _sweep(symmetrise(unary), linear, tie, A, B)
     log_volume = 0.5 * length * size * LOG_2PI - 0.5 * jnp.sum(jnp.log(pivots))
     fine = jnp.all(jnp.isfinite(mean), -1) & jnp.all(jnp.isfinite(covariance), (-1, -2))
     proper = jnp.all(fine) & jnp.all(pivots > 0) & jnp.isfinite(log_volume)
     return VectorChainMarginals(mean, covariance, cross, 0.5 * terms + log_volume, proper, log_volume)
 
 
-class _Link(NamedTuple):
+class _Tie(NamedTuple):
     """What ties a variable that is eliminated to the next: $B^T \\Lambda B$, $B^T \\Lambda A$, $\\Lambda$, A and B."""
 
     own: Float[Array, "*b d d"]
     coupling: Float[Array, "*b d d"]
-    link: Float[Array, "*b m m"]
+    tie: Float[Array, "*b m m"]
     A: Float[Array, "*b m d"]
     B: Float[Array, "*b m d"]
 
 
-def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tuple, tuple]:
+def _forward(carry: tuple, tie: _Tie, unary: Array, linear: Array) -> tuple[tuple, tuple]:
     """Eliminate a variable of precision P and shift g: precision and shift of the next; and what was eliminated, as
     $S^{-1} (B^T \\Lambda A, I, g)$ side by side, the pivots of S, and $g^T S^{-1} g$. In a loop few arrays are written
     faster.
@@ -80,10 +80,10 @@ def _forward(carry: tuple, link: _Link, unary: Array, linear: Array) -> tuple[tu
     precision, shift = symmetrise(carry[0]), carry[1]
     size = shift.shape[-1]
     eye = jnp.broadcast_to(jnp.eye(size, dtype=precision.dtype), precision.shape)
-    solved, pivots = solve(precision + link.own, jnp.concatenate([link.coupling, eye, shift[..., None]], -1))
+    solved, pivots = solve(precision + tie.own, jnp.concatenate([tie.coupling, eye, shift[..., None]], -1))
     gain = solved[..., :size]
-    rest = link.A - multiply(link.B, gain)
-    update = multiply(transpose(gain), multiply(precision, gain)) + multiply(transpose(rest), multiply(link.link, rest))
+    rest = tie.A - multiply(tie.B, gain)
+    update = multiply(transpose(gain), multiply(precision, gain)) + multiply(transpose(rest), multiply(tie.tie, rest))
     moved = unary + update, linear + jnp.sum(gain * shift[..., None], -2)
     return moved, (solved, pivots, jnp.sum(shift * solved[..., -1], -1))
 
@@ -102,7 +102,7 @@ def _backward(next_one: Float[Array, "*b d c"], solved: Float[Array, "*b d e"]) 
     return state, (state, moved[..., :size])
 
 
-def _sweep(unary, linear, link, A, B):
+def _sweep(unary, linear, tie, A, B):
     """Moments, cross-covariances, and of all eliminations the pivots and the terms of the quadratic form.
 
     Both halves of the chain are eliminated at once, from the ends to the middle, and filled in from the middle to the
@@ -110,9 +110,9 @@ def _sweep(unary, linear, link, A, B):
     """
     length = linear.shape[0]
     steps, even = (length - 1) // 2, length % 2 == 0
-    coupling = multiply(transpose(B), multiply(link, A))
-    rightward = _Link(multiply(transpose(B), multiply(link, B)), coupling, link, A, B)
-    leftward = _Link(multiply(transpose(A), multiply(link, A)), transpose(coupling), link, B, A)
+    coupling = multiply(transpose(B), multiply(tie, A))
+    rightward = _Tie(multiply(transpose(B), multiply(tie, B)), coupling, tie, A, B)
+    leftward = _Tie(multiply(transpose(A), multiply(tie, A)), transpose(coupling), tie, B, A)
     shared = [len(x) == len(y) == 1 for x, y in zip(rightward, leftward, strict=True)]
     lanes = [jnp.stack([x[0], y[0]]) if one else _lanes(x, y, length - 1, 0)
              for x, y, one in zip(rightward, leftward, shared, strict=True)]  # fmt: skip
@@ -121,15 +121,15 @@ def _sweep(unary, linear, link, A, B):
     def forward(carry, step):
         unary, linear, *own = step
         own = iter(own)
-        ties = _Link(*(x if one else next(own) for x, one in zip(lanes, shared, strict=True)))
+        ties = _Tie(*(x if one else next(own) for x, one in zip(lanes, shared, strict=True)))
         return _forward(carry, ties, unary, linear)
 
     start = jnp.stack([unary[0], unary[-1]]), jnp.stack([linear[0], linear[-1]])
     along = _lanes(unary, unary, length, 1), _lanes(linear, linear, length, 1), *moving
     (precision, shift), outer = jax.lax.scan(forward, start, along)
     if even:  # the last variable on the left is eliminated into the last one on the right
-        tie = _Link(*(x[min(steps, len(x) - 1)] for x in rightward))
-        middle, inner = _forward((precision[0], shift[0]), tie, precision[1], shift[1])
+        between = _Tie(*(x[min(steps, len(x) - 1)] for x in rightward))
+        middle, inner = _forward((precision[0], shift[0]), between, precision[1], shift[1])
     else:  # both lanes have arrived at the same variable, and each has counted what it has of its own
         middle = precision[0] + (precision[1] - unary[steps]), shift[0] + (shift[1] - linear[steps])
         inner = None

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool
 
 from ..declare.expressions import leaves_of
 from ..graph.groups import Group
+from ..graph.index import GivenMap
 from ..schedule.choose import Plan
 from ..value import Value
 
@@ -57,6 +58,10 @@ def checks(plan: Plan) -> list[Check]:
                 out.append(Check(text, _seen(group, ok), group))
         for text, ok in lowered.factor.checks().items():
             out.append(Check(f"site '{group.name}': {text}", _seen(group, ok), group))
+        ends = [end.index for edge in lowered.edges if edge is not None for end in edge.ends()]
+        for index in (index for index in ends if isinstance(index, GivenMap)):
+            text = f"site '{group.name}': an index is outside of its plate of {len(index.table)}"
+            out.append(Check(text, _seen(group, index.ok), group))
     return out
 
 

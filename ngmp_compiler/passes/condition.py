@@ -27,12 +27,13 @@ def as_sources(carry: Any) -> dict[str, str]:
     """`carry=` of `ngmp.compile` as a dictionary: whose marginal becomes the prior of each name."""
     if carry is None:
         return {}
-    if isinstance(carry, str):
-        carry = (carry,)
-    sources = dict(carry) if isinstance(carry, dict) else {name: name for name in carry}
+    entries = [carry] if isinstance(carry, (str, dict)) else list(carry)
+    sources: dict[Any, Any] = {}
+    for entry in entries:  # names, and mappings among them
+        sources |= entry if isinstance(entry, dict) else {entry: entry}
     for name, source in sources.items():
         if not isinstance(name, str) or not isinstance(source, str):
-            works = "give names, ('v', 'w'), or a dictionary of names, {'z0': 'z'}"
+            works = "give names, ('v', 'w'), a dictionary of names, {'z0': 'z'}, or both, ('v', {'z0': 'z'})"
             raise TypeError(f"carry= has the entry {name!r}: {source!r}; {works}")
     return sources
 
@@ -46,7 +47,7 @@ def check_sources(sources: dict[str, str], names: Names) -> None:
         if name == source or name not in names or source not in names:
             continue
         (plane, at), (other, run) = names[name], names[source]
-        if plane != other or run.shape[1:] != at.shape or not run.ndim:
+        if plane != other or at.shape not in (run.shape[1:], run.shape):
             given = f"carry= puts the last of '{source}', {other} of shape {run.shape}, in place of {plane} {at.shape}"
             problems.append(Problem(name, None, given, "a chain's first and last state must be alike"))
     if problems:
@@ -133,10 +134,12 @@ def prior_marginals(sources: dict[str, str], groups: list[FactorGroup], names: N
 
 def next_carry(sources: dict[str, str], marginals: dict[str, AbstractFamily]) -> Carry:
     """The marginals that become priors: a variable's own, or the last of the chain it starts."""
-    return {
-        name: marginals[name] if name == source else jax.tree.map(lambda x: x[-1], marginals[source])
-        for name, source in sources.items()
-    }
+    return {name: _end(marginals[source], marginals[name]) for name, source in sources.items()}
+
+
+def _end(q: AbstractFamily, start: AbstractFamily) -> AbstractFamily:
+    """The last of a run, which has an axis more than its start; or what is no run, one step only."""
+    return q if len(q.batch_shape) == len(start.batch_shape) else jax.tree.map(lambda x: x[-1], q)
 
 
 def unobserved(groups: list[FactorGroup]) -> list[FactorGroup]:

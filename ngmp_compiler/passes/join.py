@@ -13,6 +13,10 @@ factor become one edge
 The last two do not hold of factors that are read as the paper does (`joins` is "asked"), nor where more than `MOST`
 dimensions are shared, which the core would have to solve for jointly.
 
+Of these, an interface stays on its own where every factor has a variable of its own (`passes.tied`), as a regressor
+that is seen with noise: what is shared and each of these make a tree, on which messages are exact but for their
+projection. One Gaussian of all of them would not be: with a scale or a slope, the width of the own variable changes.
+
 `joint=[("m", "ls")]` joins the interfaces of these variables wherever they share a factor, whatever the rule says;
 `joint=False` joins none.
 """
@@ -21,7 +25,6 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from ngmp_kernels import AbstractProjected, JointFactor
@@ -31,10 +34,10 @@ from ngmp_kernels.families.mv_gaussian import MOST_DIMENSIONS
 from ..errors import ModelError, Problem, listed
 from ..graph.edges import Functional, Link
 from ..graph.groups import FactorGroup
-from ..graph.index import index_map
 from ..graph.planes import Plane
 from .factorise import Names, touched
-from .lower import merge
+from .stack import stacked
+from .tied import own_interfaces
 
 MANY = 3  # factors for every variable, on average
 MOST = 256  # dimensions that several factors share
@@ -62,8 +65,9 @@ def join(groups: list[FactorGroup], rules: dict[str, Any], asked: Asked, names: 
             members = tuple(sorted(set().union(*given)))
             found[group.name] = Joined(members, "joint= asks for it")
             problems += _check_group(group, members, rule)
-        elif asked is not False and rule.joins and (ruled := by_rule(group)) is not None:
-            found[group.name] = ruled
+        elif asked is not False and rule.joins and (ruled := by_rule(group, groups)) is not None:
+            if len(ruled.members) > 1:
+                found[group.name] = ruled
         elif own.joins == "always":
             what = f"its {len(group.edges)} unknowns are integrated over together, under NGMP() or EP()"
             works = "leave joint= to its rule; ngmp.factor of up to three unknowns works with any rule"
@@ -79,8 +83,20 @@ def candidates(group: FactorGroup) -> list[int]:
     return [j for j, e in enumerate(group.edges) if isinstance(e, Functional) and e.family is Gaussian]
 
 
-def by_rule(group: FactorGroup) -> Joined | None:
-    """The interfaces that are joined by default, and why; see the module docstring."""
+def by_rule(group: FactorGroup, groups: list[FactorGroup]) -> Joined | None:
+    """The interfaces that are joined by default, and why; see the module docstring. None: all as the paper does."""
+    ruled = _together(group)
+    if ruled is None or group.factor.joins == "chains" or _twice(group, list(ruled.members)):  # type: ignore[attr-defined]
+        return ruled
+    own = own_interfaces(group, ruled.members, groups)
+    if not own:
+        return ruled
+    names = ", ".join(group.factor.interfaces[j] for j in sorted(own))
+    return Joined(tuple(j for j in ruled.members if j not in own), f"{ruled.why}; {names} is each factor's own")
+
+
+def _together(group: FactorGroup) -> Joined | None:
+    """The interfaces that would be joined whatever their variables are tied to."""
     able = candidates(group)
     if not 2 <= len(able) <= min(MOST_DIMENSIONS, _dimensions(group, able)):
         return None
@@ -105,11 +121,9 @@ def by_rule(group: FactorGroup) -> Joined | None:
 
 
 def _along(a: Link, b: Link) -> bool:
-    """Whether the variables of two links are those of one chain: consecutive, and most of them the same."""
+    """Whether the variables of two links are those of chains, or of a grid: most are at either, in other factors."""
     one, other = a.index.positions, b.index.positions
-    if a.plane != b.plane or len(one) < 2 or (np.diff(one) != 1).any() or (np.diff(other) != 1).any():
-        return False
-    return bool(abs(int(one[0]) - int(other[0])) < len(one))
+    return a.plane == b.plane and len(one) > 1 and bool(2 * np.isin(one, other).sum() >= len(one))
 
 
 def _size(plane: Plane) -> int:
@@ -208,30 +222,5 @@ def _check_clusters(
 def _stack(group: FactorGroup, joined: Joined) -> FactorGroup:
     factor = JointFactor(base=group.factor, members=joined.members)  # type: ignore[call-arg]
     own: list[Any] = [group.edges[j] for j in joined.members]
-    edges = (stacked(own), *(group.edges[j] for j in factor.rest))
+    edges = (stacked(own, group.n, own[0].offset.dtype), *(group.edges[j] for j in factor.rest))
     return dataclasses.replace(group, factor=factor, edges=edges, constants=(None,) * len(edges), joined=joined.why)
-
-
-def stacked(functionals: list[Functional]) -> Functional:
-    """Scalar functionals, one below the other, as one of vectors: links that meet a variable twice are merged."""
-    k, n = len(functionals), functionals[0].n
-    offset = jnp.stack(jnp.broadcast_arrays(*(jnp.asarray(f.offset) for f in functionals)), -1)
-    dtype = offset.dtype
-    known = all(isinstance(f.offset, np.ndarray) for f in functionals)
-    offset = np.stack(np.broadcast_arrays(*(f.offset for f in functionals)), -1) if known else offset
-    terms, sizes = [], {}
-    for i, f in enumerate(functionals):
-        for link in f.links:
-            sizes[link.plane] = link.index.size
-            terms.append((link.plane, link.index.positions, "matmul", _row(link, i, k, dtype)))
-    links = (Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in merge(terms, n, dtype))
-    return Functional(links=tuple(links), offset=offset, n=n, width=k)
-
-
-def _row(link: Link, i: int, k: int, dtype: Any) -> Any:
-    """The coefficient of a scalar functional as row i of a matrix, (n|1, k, D)."""
-    c = np.ones(1, dtype) if link.coefficient is None else link.coefficient
-    c = c[:, None] if link.op == "scale" else c  # (n|1, D)
-    place = np.zeros((k, 1), dtype)
-    place[i] = 1
-    return c[:, None, :] * place

@@ -15,19 +15,25 @@ import numpy as np
 from ngmp_kernels.families import FAMILIES
 
 from ..declare.affine import TAIL, Affine
+from ..declare.energies import Whole
 from ..declare.expressions import kinds_of, map_arguments
 from ..declare.variables import Variable
 from ..errors import ModelError, Problem
 from ..graph.edges import Functional, Link, PlaneEdge, TableEdge
 from ..graph.groups import FactorGroup, Group
-from ..graph.index import index_map
+from ..graph.index import given_map, index_map
 from ..graph.planes import Plane
 from .roll import Rolled
+from .stack import merge, shortest, stacked
 
 _WORDS = {
     "constant": "a constant",
     "exp(gaussian)": "exp(z) of a Gaussian z",
+    "multiple(gamma)": "a constant times a Gamma variable",
     "exp(mvgaussian)": "exp of a vector",
+    "sigmoid(gaussian)": "sigmoid(z) of a Gaussian z",
+    "phi(gaussian)": "Phi(z) of a Gaussian z",
+    "cloglog(gaussian)": "cloglog(z) of a Gaussian z",
     "take(categorical)": "take(table, z) of a Categorical z",
 }
 
@@ -66,6 +72,9 @@ def _problems(group: Group, kinds: dict[str, str]) -> list[Problem]:
         others = {k for s in every for k, accepted in s.arguments.items() if k not in kinds and kinds[bad] in accepted}
         if others:
             hint += f"; {_words(kinds[bad])} may be given as {' or '.join(f'{k}=' for k in sorted(others))}"
+        number = kinds[bad] in FAMILIES and FAMILIES[kinds[bad]].core == "product"
+        if bad != "out" and (number or kinds[bad].startswith("exp(")):
+            hint += "; if few numbers are behind it, integrate them: ngmp.compile(..., integrate=('name',))"
         given = f"{name} has no kernel where {bad} is {_words(kinds[bad])}"
         problems.append(Problem(group.name, f"interface {bad}", given, hint))
     return problems
@@ -83,49 +92,27 @@ def _rows(coefficient: Any, op: str) -> Any:
     return coefficient if np.ndim(coefficient) > TAIL[op] else coefficient[None]
 
 
-_Part = tuple[Plane, np.ndarray, str, Any]  # plane, positions (n,), op, coefficient
+def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any, numbers: dict[int, int]) -> Any:
+    """The edge of an expression; `numbers` are those of the indices of its group that are given."""
 
+    def where(v: Variable) -> Any:
+        if not v.picked:
+            return np.broadcast_to(v.index, (n,))
+        number = numbers.setdefault(id(v.frame.at), len(numbers))
+        return given_map(v.frame.source.index, v.frame.at, sizes[v.plane], number, v.frame.place)
 
-def merge(terms: list[_Part], n: int, dtype: Any) -> list[_Part]:
-    """Add up the coefficients of a variable that a functional names twice, as in `x + x` or `w[0] + w[1]`.
-
-    Where only some of the n functionals do, the second term keeps its place there with a coefficient of zero.
-    """
-    out: list[_Part] = []
-    for plane, at, op, c in terms:
-        for i, (other, where, first_op, first) in enumerate(out):
-            same = at == where if other == plane else np.zeros(n, bool)
-            if not same.any():
-                continue
-            if op != first_op:  # a scaled vector and a matrix times it
-                first, c = (_explicit(*x, plane, dtype, "matmul") for x in ((first_op, first), (op, c)))
-                op = first_op = "matmul"
-            first, c = (_explicit(op, x, plane, dtype, op) for x in (first, c))
-            flags = same.reshape(-1, *(1,) * TAIL[op])
-            out[i] = (other, where, first_op, jnp.where(flags, first + c, first) if not same.all() else first + c)
-            c = jnp.where(flags, 0, c)
-            if same.all():
-                break
-        else:
-            out.append((plane, at, op, c))
-    return out
-
-
-def _explicit(op: str, c: Any, plane: Plane, dtype: Any, wanted: str) -> Any:
-    """A coefficient as an array for the operation `wanted`."""
-    c = np.ones(1, dtype) if c is None else c
-    return c[:, None, None] * np.eye(plane.event_shape[0], dtype=dtype) if op == "scale" != wanted else c
-
-
-def _edge(expression: Any, n: int, sizes: dict[Plane, int], dtype: Any) -> Any:
+    if isinstance(expression, Whole):
+        return _edge(expression.inside, expression.rows, sizes, dtype, numbers)
+    if isinstance(expression, list):
+        return stacked([_edge(e, n, sizes, dtype, numbers) for e in expression], n, dtype)
     if isinstance(expression, tuple):
-        return TableEdge(tuple(_edge(v, n, sizes, dtype) for v in expression))
+        return TableEdge(tuple(_edge(v, n, sizes, dtype, numbers) for v in expression))
     if isinstance(expression, Variable):
         if expression.plane.family.core == "gaussian":
-            return _edge(expression.affine(), n, sizes, dtype)
-        return PlaneEdge(expression.plane, index_map(np.broadcast_to(expression.index, (n,)), sizes[expression.plane]))
+            return _edge(expression.affine(), n, sizes, dtype, numbers)
+        return PlaneEdge(expression.plane, index_map(where(expression), sizes[expression.plane]))
     if isinstance(expression, Affine):
-        terms = [(v.plane, np.broadcast_to(v.index, (n,)), op, None if c is None else _rows(_cast(c, dtype), op))
+        terms = [(v.plane, where(v), op, None if c is None else _rows(_cast(c, dtype), op))
                  for v, op, c in expression.terms]  # fmt: skip
         links = tuple(Link(plane, index_map(at, sizes[plane]), op, c) for plane, at, op, c in merge(terms, n, dtype))
         event = expression.event_shape
@@ -182,7 +169,9 @@ def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGrou
         factor, interfaces = signature.lower(**parameters)
     except (TypeError, ValueError) as error:
         return [Problem(group.name, None, str(error), "")]
-    edges = tuple(_edge(e, group.size, sizes, dtype) for e in interfaces)
+    numbers: dict[int, int] = {}
+    edges = tuple(_edge(e, group.size, sizes, dtype, numbers) for e in interfaces)
+    factor, edges = shortest(factor, edges)
     constants = tuple(None if edge is not None else e for edge, e in zip(edges, interfaces, strict=True))
     return FactorGroup(group.name, factor, edges, constants, group.mask, group.size, group.shape, group.observed, group)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..declare.inputs import Input, unwrap
 from ..declare.sample import Graph, Site
-from ..declare.variables import Variable
+from ..declare.variables import Picked, Variable
 from ..graph.groups import Group
 from ..graph.index import index_map
 from ..graph.planes import Plane
@@ -103,6 +103,8 @@ def _read(root: Any, index: np.ndarray) -> Any:
 def _stack_variables(values: list[Variable], batch: tuple[int, ...], number: dict[Plane, np.ndarray]) -> Variable:
     rank = len(batch)
     plane = values[0].plane
+    if values[0].picked:
+        return _stack_picked(values, batch, number[plane])
     if not rank:
         return Variable(None, plane, number[plane][np.fromiter((v.index for v in values), int, len(values))])
     index = [np.broadcast_to(v.index.reshape((1,) * (rank - v.index.ndim) + v.index.shape), batch) for v in values]
@@ -110,11 +112,37 @@ def _stack_variables(values: list[Variable], batch: tuple[int, ...], number: dic
     return Variable(None, plane, number[plane][flat])
 
 
+def _stack_picked(values: list[Variable], batch: tuple[int, ...], number: np.ndarray) -> Variable:
+    """Picked variables of all sites of a group: one table of candidates, and where each row looks in it."""
+    tables = [v.frame.source.index for v in values]
+    same = all(t is tables[0] or np.array_equal(t, tables[0]) for t in tables)
+    if same and all(not v.index.shape and v.frame.at.shape == () for v in values):  # a loop: read all at once
+        at = jnp.asarray(_stack([v.frame.at for v in values], 0, batch))
+        at = jnp.broadcast_to(at, (len(values) * int(np.prod(batch)),))
+    else:
+        parts, start = [], 0
+        for v, table in zip(values, tables, strict=True):
+            rows = np.broadcast_to(v.index, batch).reshape(-1)
+            own = jnp.asarray(unwrap(v.frame.at)).reshape(-1)
+            own = own if np.array_equal(rows, np.arange(own.shape[0])) else own[rows]
+            far = (own < -len(table)) | (own >= len(table))
+            total = sum(map(len, tables))
+            own = own if same else jnp.where(far, total, jnp.where(own < 0, own + len(table), own) + start)
+            start += len(table)
+            parts.append(own)
+        at = parts[0] if len(parts) == 1 else jnp.concatenate(parts)
+    table = number[tables[0] if same else np.concatenate(tables)]
+    picked = Picked(Variable(None, values[0].plane, table), at, values[0].frame.place)
+    return Variable(picked, values[0].plane, np.arange(at.shape[0]))
+
+
 def _stack_argument(values: list[Any], event_ndim: int | None, batch: tuple, n: int, number: dict) -> Any:
     """One argument of all sites of a group, leaf by leaf; expressions have batch shape (n,)."""
     first = values[0]
     if not getattr(first, "is_expression", False):
         return _stack(values, np.ndim(first) if event_ndim is None else min(event_ndim, np.ndim(first)), batch)
+    if first.whole is not None:  # rows of one factor
+        batch, n = first.whole, int(np.prod(first.whole))
     leaves = map(list, zip(*(v.leaves for v in values), strict=True))
     return first.map(
         lambda _, ndim: _stack(next(leaves), ndim, batch),

@@ -21,6 +21,17 @@ def each(q: Any, function: Callable, axis: int = 0) -> Any:
     return jax.vmap(lambda q: each(q, function, axis), out_axes=axis)(q)
 
 
+def heavy(weights: Float[Array, " m"], x: Any) -> Any:
+    """Arrays of all nodes, with those of the heaviest in place of what weighs nothing: a scale far out may be so large
+    that its square is infinite, and zero times that is not zero."""
+    top, none = jnp.argmax(weights), weights < 1e-30
+
+    def one(x: Array) -> Array:
+        return jnp.where(none.reshape(-1, *(1,) * (x.ndim - 1)), x[top], x)
+
+    return jax.tree.map(one, x)
+
+
 class Mixture(eqx.Module):
     """A mixture of members of one family, of batch shape `*b`; the axis of the components leads."""
 
@@ -125,12 +136,27 @@ class MixedOutcome(eqx.Module):
     def cdf(self, y: Array) -> Array:
         return jnp.tensordot(self.weights, jax.vmap(lambda one: one.cdf(y))(self.outcomes), axes=1)
 
+    def last(self, steps: int) -> "MixedOutcome":
+        """Of the last elements along the first axis."""
+        each = jax.vmap(lambda one: one.last(steps))(self.outcomes)
+        return MixedOutcome(self.weights, each, self.mean[-steps:], self.std[-steps:])
+
     def quantile(self, p: Array) -> Array:
         self.outcomes.check()
-        (support,) = {part.factor.support for part in self.outcomes.parts}
         p = p.reshape(p.shape + (1,) * self.mean.ndim)
         function = jnp.vectorize(self.cdf, signature=f"({_axes(self.mean)})->({_axes(self.mean)})")
-        return INVERSE[support](function, p, self.mean, self.std)
+        found = {}
+        for part in self.outcomes.parts:  # of every kind of support at the site, by the whole function of distribution
+            support = part.factor.support
+            if support not in found:
+                found[support] = INVERSE[support](function, p, self.mean, self.std)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        one = jax.tree.map(lambda x: x[0], self.outcomes)
+        kinds = [jnp.full((part.n, *one.event), i) for i, part in enumerate(one.parts)]
+        where = one.gather(kinds)
+        each = [found[part.factor.support] for part in one.parts]
+        return jnp.select([where == i for i in range(len(each))], each)
 
 
 def _axes(x: Array) -> str:
@@ -139,7 +165,7 @@ def _axes(x: Array) -> str:
 
 def mixed_prediction(weights: Float[Array, " m"], each: Any) -> Any:
     """The prediction by all nodes of those by each, which have a leading axis m."""
-    average = functools.partial(jnp.tensordot, weights, axes=1)
+    average, each = functools.partial(jnp.tensordot, weights, axes=1), heavy(weights, each)
     mean = average(each.mean)
     epistemic = average(each.epistemic + (each.mean - mean) ** 2)
     aleatoric = average(each.aleatoric)

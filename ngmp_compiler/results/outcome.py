@@ -83,8 +83,16 @@ class Outcome(eqx.Module):
     def scatter(self, whole: Array) -> list[Array]:
         """The inverse of `gather`."""
         flat = whole.reshape(-1, *whole.shape[len(self.batch) :])
-        flat = flat if self.place is None else flat[jnp.argsort(self.place.reshape(-1))]
-        return jnp.split(flat, np.cumsum([part.n for part in self.parts])[:-1])
+        sizes = np.cumsum([part.n for part in self.parts])
+        if self.place is not None:  # elements that are not of this outcome may be anything
+            flat = jnp.ones((int(sizes[-1]), *flat.shape[1:]), flat.dtype).at[self.place.reshape(-1)].set(flat)
+        return jnp.split(flat, sizes[:-1])
+
+    def last(self, steps: int) -> "Outcome":
+        """Of the last elements along the first axis."""
+        place = self.place if self.place is not None else jnp.arange(int(np.prod(self.batch))).reshape(self.batch)
+        chosen = place[self.batch[0] - steps :]
+        return Outcome(self.parts, chosen, chosen.shape, self.event, self.site, self.distribution)
 
     def cdf(self, y: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         self.check()

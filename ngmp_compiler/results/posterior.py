@@ -18,6 +18,12 @@ from ngmp_kernels.numerics.inverse_cdf import check_probabilities
 from ..errors import listed
 from ..passes.roll import Collection
 from ..solve.solver import REASONS, RUNGS, State
+from .labels import dataset, frame
+from .summary import columns
+from .views import Views
+
+SKEWED = 0.5
+"""A skewness from which a Gaussian is off by a tenth of a standard deviation and more, as a rule."""
 
 
 class Members:
@@ -38,7 +44,7 @@ class Members:
         return hash((len(self.where), next(iter(self.where), None)))
 
 
-class Posterior(eqx.Module):
+class Posterior(Views, eqx.Module):
     """Marginals of every named variable; `post["z"]` is an exponential-family module of the variable's shape."""
 
     marginals: dict[str, AbstractFamily]
@@ -54,16 +60,21 @@ class Posterior(eqx.Module):
     members: Members = eqx.field(static=True)
     approximate: tuple[str, ...] = eqx.field(static=True, default=())  # what is not exact, in words
     topology: str = eqx.field(static=True, default="")  # a hash of the graph: names, families, factors, sizes
+    # of scalars that all factors of a group share: see `results.skewness`
+    skewness: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
     nodes: Any = None  # of the integrated sites: an `integrate.run.NodeTable`
 
-    def joint(self, name: str, lag: int = 1) -> MvGaussian:
-        """The joint marginals of `x_k` and `x_{k + lag}` along a chain, for k = 0 .. K - lag - 1.
+    def joint(self, name: str | tuple[str, ...], lag: int = 1) -> MvGaussian:
+        """The joint marginals of `x_k` and `x_{k + lag}` along a chain, for k = 0 .. K - lag - 1; of several names,
+        `post.joint(("a", "b"))`, the joint Gaussian of all their entries.
 
         A chain is Markov: `Cov(x_k, x_{k+2}) = Cov(x_k, x_{k+1}) Var(x_{k+1})^{-1} Cov(x_{k+1}, x_{k+2})`, and so on.
 
         Returns:
             Gaussians of the stacked pair, batch (K - lag,), event (2 D,) with D = 1 for scalars.
         """
+        if not isinstance(name, str):
+            return self._jointly(tuple(name))
         if name not in self.neighbours:
             known = ", ".join(sorted(self.neighbours)) or "none"
             raise KeyError(f"'{name}' is not a run of a Gaussian chain; those of this model: {known}")
@@ -101,27 +112,20 @@ class Posterior(eqx.Module):
     def __contains__(self, name: str) -> bool:
         return name in self.marginals or name in self.members.where
 
-    def to_arviz(self, key: PRNGKeyArray | None = None, draws: int = 1000, chains: int = 1) -> Any:
-        """Draws from the marginals as an ArviZ `InferenceData` (optional extra `arviz`), by default with `key(0)`.
-
-        Variables are drawn independently of each other: summaries and plots of marginals are right, those of pairs are
-        not. Whether and how the run converged is in the attributes of the group `posterior`.
-        """
-        try:
-            import arviz  # pyright: ignore[reportMissingImports]
-        except ImportError as error:
-            raise ImportError("to_arviz needs ArviZ: pip install 'ngmp-compiler[arviz]', or arviz") from error
-        keys = jax.random.split(jax.random.key(0) if key is None else key, len(self.marginals) + 1)
-        marginals = zip(self.marginals.items(), keys, strict=False)
-        found = {name: np.asarray(q.sample(k, (chains, draws))) for (name, q), k in marginals}
-        data = arviz.from_dict(posterior=found)
-        data["posterior"].attrs.update(inference_library="ngmp_compiler", reason=self.reason)
-        return data
-
     @property
     def exact(self) -> Bool[Array, ""]:
         """Whether the marginals are those of the model itself: nothing approximate, converged, nothing added."""
         return self.converged & (self.jitter == 0) & (not self.approximate)
+
+    @property
+    def skewed(self) -> tuple[str, ...]:
+        """The variables whose marginals are too skewed for any Gaussian, in words."""
+        if isinstance(self.status, Tracer):
+            raise TypeError("skewed is text: read it outside jit, or use skewness inside")
+        worst = {name: float(np.nanmax(np.abs(np.asarray(x)), initial=0.0)) for name, x in self.skewness.items()}
+        works = "its standard deviation, and what hangs on it, may be off by a tenth and more; integrate= is exact"
+        return tuple(f"'{k}' has a skewness of about {x:.1f} that no Gaussian has: {works}"
+                     for k, x in worst.items() if x > SKEWED)  # fmt: skip
 
     @property
     def reason(self) -> str:
@@ -133,16 +137,14 @@ class Posterior(eqx.Module):
         if rung := int(jnp.max(self.state.rung)):
             lines.append(RUNGS[rung])
         if borrowed := int(jnp.max(self.state.borrowed)):
-            lines.append(
-                f"{borrowed} factors hear, in part, the messages of mean field: a cavity of theirs is improper, or "
-                "they did not settle"
-            )
+            lines.append(f"{borrowed} factors, of which a cavity is improper, are heard by mean field in part")
         if (jitter := float(jnp.max(self.jitter))) > 0:
             # The marginals are those of a model that differs by this much, and no more.
             lines.append(
                 f"a precision matrix was singular to rounding: its diagonal was raised by {jitter:.1e} of itself to "
                 "factorise it; look for duplicate features or a prior that is too weak"
             )
+        lines += [f"skewed: {text}" for text in self.skewed]
         # Projections are as they were declared; a core that was to be exact and is not deserves a word here as well.
         lines += [f"approximate: {part}" for part in self.approximate if part.startswith("flooding")]
         return "\n".join(lines)
@@ -182,7 +184,40 @@ def runs(names: dict[str, Any], chains: Iterable[tuple]) -> dict[str, Array]:
     return out
 
 
-class Prediction(eqx.Module):
+class Sampled:
+    """What is drawn from where it came from, which an eager call remembers beside the fields; see `results.draws`."""
+
+    __slots__ = ("origin",)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__
+
+    def sample(self, key: PRNGKeyArray, shape: int | tuple[int, ...] = ()) -> Array:
+        """Predictive draws, `shape` leading, jointly over all elements: of all variables first, then of the outcomes.
+
+        For predictions of eager calls from a posterior; after `jit` or `vmap`, or from marginals, use `quantile`.
+        """
+        known = self._known
+        if known is None:
+            given = "prediction.sample: this prediction no longer knows the posterior that it was made from"
+            raise ValueError(f"{given}; predict from a posterior, eagerly, or use quantile")
+        return known.draw(key, shape)
+
+    @property
+    def _known(self) -> Any:
+        return getattr(self, "origin", None)
+
+    def to_frame(self) -> Any:
+        """Mean, standard deviation and quantiles of every element, as a `pandas.DataFrame` with the index of inputs."""
+        return frame(columns(self), {} if self._known is None else self._known.labels)
+
+    def to_xarray(self) -> Any:
+        """The same as an `xarray.Dataset`."""
+        name, labels = ("prediction", {}) if self._known is None else (self._known.site, self._known.labels)
+        return dataset(name, columns(self), labels)
+
+
+class Prediction(Sampled, eqx.Module):
     """Predictive distribution of an observed site, with the marginals of its interfaces integrated out.
 
     `log_density` is that of the values passed to the model, also where they were masked. The variance has two parts,
@@ -199,6 +234,10 @@ class Prediction(eqx.Module):
     @property
     def variance(self) -> Float[Array, "*shape"]:
         return self.epistemic + self.aleatoric
+
+    @property
+    def std(self) -> Float[Array, "*shape"]:
+        return jnp.sqrt(self.variance)
 
     def cdf(self, y: Any) -> Float[Array, "*shape"]:
         """`F(y) = E[F(y | z)]` of every element; `y` broadcasts against `mean`. Vectors: of every entry by itself."""

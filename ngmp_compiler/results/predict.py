@@ -15,6 +15,7 @@ from ..emit.map import Map
 from ..errors import ModelError, Problem, listed
 from ..graph.groups import FactorGroup, Group
 from ..passes.lower import lower_group
+from ..schedule.choose import Plan
 from .outcome import Outcome, Part
 from .posterior import Prediction
 
@@ -22,19 +23,15 @@ from .posterior import Prediction
 def predict(map: Map, site: str, leaves: Leaves) -> Prediction:
     """Predictive moments and log-density of every element of an observed site."""
     plan = map.plan
-    found = [(g, group) for g, group in enumerate(plan.groups) if site in group.given.names]
-    if not found or not found[0][1].observed:
-        observed = listed({name for g in plan.groups if g.observed for name in g.given.names})
-        raise ModelError(Problem(site, None, "not an observed site of the model", f"those are {observed}"))
+    found = observed_groups(plan, site)
     wanted = frozenset(f for f, (g, _, edge) in enumerate(plan.functionals) if g in dict(found) and edge.width is None)
     requested = wanted | {f for f, (g, j, _) in enumerate(plan.functionals) if plan.groups[g].keys[j] in leaves}
     result = map.core.run(leaves, requested)
     groups = [group for _, group in found]
     zero = tuple(_part(map, group, None, result, g) for g, group in found)
     mean, epistemic, aleatoric = zip(*(part.moments() for part in zero), strict=True)
-    alone = len(found) == 1 and set(groups[0].given.names) == {site}
-    place = None if alone else _places(groups, site)
-    batch = _shape(groups[0]) if place is None else place.shape
+    place = element_places(groups, site)
+    batch = element_shape(groups[0]) if place is None else place.shape
     event, distribution = mean[0].shape[1:], groups[0].given.distribution.label
     outcome = Outcome(zero, None if place is None else jnp.asarray(place), batch, event, site, distribution)
     densities = [_log_density(map, group, result, g) for g, group in found]
@@ -42,9 +39,20 @@ def predict(map: Map, site: str, leaves: Leaves) -> Prediction:
     return Prediction(*each, outcome=outcome)
 
 
-def _places(groups: list[FactorGroup], site: str) -> np.ndarray:
-    """Several kinds of factors share the name, or a group has several: where the elements of a site are, one group
-    after the other, in the order of declaration."""
+def observed_groups(plan: Plan, site: str) -> list[tuple[int, FactorGroup]]:
+    """The groups that an observed site is in, and their numbers; an error if there is no such site."""
+    found = [(g, group) for g, group in enumerate(plan.groups) if site in group.given.names]
+    if not found or not found[0][1].observed:
+        observed = listed({name for g in plan.groups if g.observed for name in g.given.names})
+        raise ModelError(Problem(site, None, "not an observed site of the model", f"those are {observed}"))
+    return found
+
+
+def element_places(groups: list[FactorGroup], site: str) -> np.ndarray | None:
+    """Where the elements of a site are, one group after the other, in the order of declaration: where several kinds of
+    factors share the name, or a group has several; None where one group is the site."""
+    if len(groups) == 1 and set(groups[0].given.names) == {site}:
+        return None
     sizes, orders = [g.n // _classes(g) for g in groups], [g.given.order[:: _classes(g)] for g in groups]
     names = [g.given.names[:: _classes(g)] for g in groups]
     offsets = np.cumsum([0, *sizes])
@@ -62,7 +70,7 @@ def _classes(group: FactorGroup) -> int:
     return group.given.distribution.classes
 
 
-def _shape(group: FactorGroup) -> tuple[int, ...]:
+def element_shape(group: FactorGroup) -> tuple[int, ...]:
     """The shape of a site as the user sees it, without the axis of classes."""
     if _classes(group) == 1:
         return group.shape
@@ -123,15 +131,23 @@ def _marginal(
         parts = [result.functionals[f] for f, (k, i, _) in enumerate(map.plan.functionals) if k == g and i in pieces]
         mean, variance = sum(q.mean for q in parts), sum(q.variance for q in parts)  # independent under mean field
         return Gaussian.from_mean_variance(mean + edge.offset - original.offset, variance)
+    if group.projected and pieces == [j] and (found := _functional(map, result, g, j)) is not None:
+        return found.shifted(jnp.broadcast_to(edge.offset - original.offset, found.mean.shape))
     if len(edge.links) != 1:
         works = "predict vector sites whose mean is an expression of one variable"
         raise ModelError(Problem(group.given.name, None, "its mean joins several vector variables", works))
     return _Vector(*edge.moments(result.planes))
 
 
+def _functional(map: Map, result: CoreResult, g: int, j: int) -> Any:
+    """The joint marginal of a vector functional, where the core was asked for it."""
+    return next((result.functionals[f] for f, (k, i, _) in enumerate(map.plan.functionals)
+                 if (k, i) == (g, j) and f in result.functionals), None)  # fmt: skip
+
+
 def _member(map: Map, group: FactorGroup, i: int, edge: Any, result: CoreResult, g: int) -> Gaussian:
     """Entry i of a joint edge: predictions integrate over the product of the marginals, with or without one."""
-    (q,) = (result.functionals[f] for f, (k, j, _) in enumerate(map.plan.functionals) if (k, j) == (g, 0))
+    q = _functional(map, result, g, 0)
     original: Any = group.edges[0]
     return Gaussian.from_mean_variance(q.mean[:, i] + edge.offset - original.offset[:, i], q.variance[:, i])
 

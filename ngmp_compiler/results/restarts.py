@@ -97,7 +97,10 @@ def random_leaves(map: Map, key: PRNGKeyArray, spread: Float[Array, ""]) -> Leav
     for plane, pull in pulls.items():
         for group, j, index, coefficient in touched[plane]:
             share = 1 / (jnp.asarray(counts[plane][index.positions], map.plan.dtype) * coefficient)
-            part = jax.tree.map(lambda x, g=group, i=index, s=share: masked(g, i.take(x) * expand(s, x)), pull)
+            rows = group.rows(j)
+            part = jax.tree.map(
+                lambda x, g=group, n=rows, i=index, s=share: masked(g, i.take(x) * expand(s, x), n), pull
+            )
             leaves[group.keys[j]] += part
     return leaves
 

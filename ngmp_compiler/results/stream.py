@@ -8,6 +8,7 @@ import numpy as np
 
 from ..passes.condition import Carry
 from ..program import Program
+from ..progress import bars
 from .posterior import Posterior
 
 
@@ -51,6 +52,7 @@ def stream(
     carry: Carry | None = None,
     size: int | None = None,
     mask: str = "mask",
+    progress: bool = False,
 ) -> Iterator[tuple[Carry, Posterior]]:
     """Filter an iterator of batches: `(carry, posterior)` after each of them.
 
@@ -64,12 +66,13 @@ def stream(
         size: pad every batch to this many rows, so that sizes may change without compiling again. The model needs
             a mask input. Not for chains: their last state would be that of the padding.
         mask: the name of that input.
+        progress: show a bar that counts batches, where tqdm is installed.
     """
     ends = [f"'{source}'" for name, source in program.carried.items() if name != source]
     if size is not None and ends:
         given = f"size={size} would pad the chain {', '.join(ends)}, whose last state is carried"
         raise ValueError(f"stream: {given}; leave size out, and let batches of a new size compile anew")
-    return _stream(program, batches, carry, size, mask)
+    return _stream(program, bars(batches, "batches", progress), carry, size, mask)
 
 
 def _stream(program: Program, batches: Any, carry: Carry | None, size: int | None, mask: str) -> Iterator:

@@ -9,11 +9,12 @@ cells is summed out by elimination; anything else is left to flooding, which is 
 
 import numpy as np
 
-from ..errors import ModelError, Problem
+from ..errors import ContentsError, ModelError, Problem
 from ..executors import DiscreteCore, DiscreteExecutor, DiscretePart, Ties
 from ..executors.registry import discrete
 from ..graph.components import Nodes, components, shapes
 from ..graph.groups import FactorGroup
+from ..graph.index import GivenMap
 from ..graph.planes import Plane
 from .select import Names, Wishes, build, default
 
@@ -29,6 +30,7 @@ def schedule_discrete(
         for edge in group.edges  # at most one
         if edge is not None and edge.plane is None and edge.family.core == "categorical"
     ]
+    _check_given(ties, groups)
     _check_repeats(ties, groups)
     core = DiscreteCore(planes, nodes, ties)
     parts, lone = _parts(core)
@@ -47,6 +49,15 @@ def schedule_discrete(
         part = DiscretePart(core, at, None, [], False, lone=True)
         chosen.append((part, default(part, executors)))
     return [executor for executor, _ in build(chosen, executors)]
+
+
+def _check_given(ties: list[Ties], groups: list[FactorGroup]) -> None:
+    given = [t for t in ties if any(isinstance(side.index, GivenMap) for side in t.edge.sides)]
+    what = "which categorical variables its tables tie is an input of the model"
+    works = "close over the index, or call the program outside of jit: it is then compiled for its contents"
+    if given:
+        places = {side.index.place for t in given for side in t.edge.sides if isinstance(side.index, GivenMap)}
+        raise ContentsError([Problem(groups[t.group].given.name, None, what, works) for t in given], places)
 
 
 def _check_repeats(ties: list[Ties], groups: list[FactorGroup]) -> None:

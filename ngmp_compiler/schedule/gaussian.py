@@ -12,7 +12,7 @@ import dataclasses
 
 import numpy as np
 
-from ..errors import ModelError
+from ..errors import ContentsError, ModelError
 from ..executors import GaussianCore, GaussianExecutor, GaussianPart, Sum, Sums, restrict
 from ..executors.gaussian.bands import DENSE_LIMIT
 from ..executors.gaussian.dense import too_large
@@ -38,7 +38,8 @@ def schedule_gaussian(
         np.stack([k.index.positions + nodes.offset[k.plane] for k in f.links]) for _, _, f in functionals
     ]  # each (links, n)
     anchored = _anchored_nodes(nodes, groups, functionals, touched)
-    private = private_nodes(nodes, [f for _, _, f in functionals], touched, anchored & _may_be_private(wishes))
+    free = anchored & _may_be_private(wishes) & ~GaussianCore(planes, nodes, groups, functionals, touched).given
+    private = private_nodes(nodes, [f for _, _, f in functionals], touched, free)
     _check_sums(wishes, private)
     sums = None
     if private.any():  # otherwise they are solved jointly
@@ -56,6 +57,8 @@ def _parts(core: GaussianCore, private: np.ndarray, wishes: Wishes) -> list[Gaus
     """The parts that functionals tie together, and the variables that none does, by plane and by what is asked for."""
     nodes, touched = core.nodes, core.touched
     pairs = [np.stack([t[0], t[j]], 1) for t in touched for j in range(1, len(t))]
+    # Whatever an index may pick belongs to one part, with all that may be tied to it.
+    pairs += [np.stack([table[:-1], table[1:]], 1) for _, table in core.tables()]
     found = components(nodes.size, np.concatenate(pairs) if pairs else np.empty((0, 2), int))
     alone = np.bincount(found.label, minlength=found.count)[found.label] == 1
     lone = np.flatnonzero(alone & ~core.knotted & ~private)
@@ -77,6 +80,7 @@ def _parts(core: GaussianCore, private: np.ndarray, wishes: Wishes) -> list[Gaus
 
 def _choose(core: GaussianCore, parts: list[GaussianPart], executors: Executors, wishes: Wishes) -> Chosen:
     chosen, problems = [], []
+    places: set[int | None] = set()
     for part in parts:
         asked = None
         if not part.lone and wishes.among(part.nodes):
@@ -89,11 +93,12 @@ def _choose(core: GaussianCore, parts: list[GaussianPart], executors: Executors,
         executor = asked or default(part, executors)
         if executor is None:
             problems.append(too_large(part))
+            places |= core.places(part)
         else:
             chosen.append((part, executor))
     wishes.raise_all()
     if problems:
-        raise ModelError(problems)
+        raise ContentsError(problems, places) if places else ModelError(problems)
     return chosen
 
 

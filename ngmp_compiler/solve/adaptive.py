@@ -9,7 +9,10 @@ from jaxtyping import Array, Float
 
 from ngmp_kernels.families import AbstractFamily
 
+from .stacks import Stack
 from .step import AbstractStep, Blamed, Memory
+
+Leaf = AbstractFamily | Stack
 
 
 class AdaptiveState(Memory):
@@ -40,7 +43,7 @@ def ones(params: Any) -> Any:
 
 
 def secant_rate(
-    gradient: AbstractFamily, last: AbstractFamily, moved: AbstractFamily, rate: Array, eta: AbstractFamily,
+    gradient: Leaf, last: Leaf, moved: Leaf, rate: Array, eta: Leaf,
     least: float = 0.02, cut: float = 0.5, grow: float = 1.3,
 ) -> Float[Array, "*b"]:  # fmt: skip
     """The best rate `<d, d> / <d, g - h>` of every element of a leaf, for gradients g and h before and a move d.
@@ -61,7 +64,7 @@ def secant_rate(
     return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
 
 
-def scales(eta: AbstractFamily, *gradients: AbstractFamily) -> list[Array]:
+def scales(eta: Leaf, *gradients: Leaf) -> list[Array]:
     """What makes the coordinates of a leaf comparable: the sizes of the parameters and of what is added to them.
 
     A floor keeps the rounding noise of a coordinate that is zero from drowning the others.

@@ -3,12 +3,20 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily, MvGaussian
+from ngmp_kernels.families import AbstractFamily
+
+from .flat import Flat
 
 _ROUNDING = 8.0  # rounding units of a location that count as no move
-_BLURRED = 0.03  # standard deviations that rounding may take the mean of a vector, and part of a variance
+_AHEAD = 100.0  # times tol: how far the fixed point may be, where every sweep comes only little nearer
+_LEAPT = 0.1  # part of a step by mixing that may be left of the way after it
+_NOTHING = 64.0  # rounding units of a standard deviation: how often such steps follow each other says nothing
+_LONGEST = 1e4  # lag
+_LONGEST_WAY = 1e8  # in steps
+_FORGETS = 0.99  # what is left of such a way in every sweep
 
 Places = dict[str, tuple[Array, Array]]
 
@@ -21,27 +29,48 @@ class Moves(NamedTuple):
     wanted: Bool[Array, " blocks"]  # whether the next one is to be
     next: Bool[Array, " blocks"]  # whether it is
     lag: Float[Array, " blocks"]  # how much farther undamped steps were seen to go than the damped ones before them
+    ahead: Float[Array, " blocks"]  # how far the fixed point still is, by the last three steps
+    earlier: Float[Array, " blocks"]  # the distance of the step before
+    reach: Float[Array, " blocks"]  # how many times farther than the steps before it one by mixing has gone, of late
 
     def seen(self, block: int, distance: Array, tol: float) -> "Moves":
-        """After a step of a block has moved the marginals by `distance`."""
+        r"""After a step of a block has moved the marginals by `distance`.
+
+        Where one step is $\rho$ times the one before it, all that follow add up to $d \rho / (1 - \rho)$; steps may
+        alternate, so three are looked at. After one that was not whole, perhaps a leap by mixing, a tenth of it may be
+        left, too. A leap of r times the step before it has found $1 / (1 - \rho) \ge r$, of a way on which steps are so
+        small beside the others that these hide it; so for a while r times the distance counts as left.
+        """
         before, whole = self.distance[block], self.next[block]
+        slow = jnp.maximum(distance / before, jnp.sqrt(distance / self.earlier[block]))
+        left = jnp.where(slow < 1, distance * slow / (1 - slow), jnp.inf)
+        left = jnp.where(self.whole[block], left, jnp.maximum(left, _LEAPT * before))
+        left = jnp.where(distance > _NOTHING * jnp.finfo(self.lag.dtype).eps, left, 0.0)
+        leap = distance / jnp.minimum(before, self.earlier[block])
+        leap = jnp.where(whole | ~jnp.isfinite(leap), 1.0, jnp.minimum(leap, _LONGEST_WAY))
+        reach = jnp.maximum(_FORGETS * self.reach[block], leap)
+        left = jnp.maximum(left, distance * reach)
         # At the pace of the last two steps, and with the lag of a damped one, would a whole step move less than tol?
-        pace = jnp.minimum(distance / before, 1.0)
+        pace = jnp.where(before > 0, jnp.minimum(distance / before, 1.0), 1.0)
         # A lag is forgotten in time, or one bad surprise would keep a run from ending.
         lag = jnp.maximum(0.5 * self.lag[block], 1.0)
         longer = jnp.where(whole & (distance > tol), jnp.maximum(distance / before, lag), lag)
+        longer = jnp.where(whole & (distance <= tol), jnp.clip(left / (_AHEAD * tol), lag, _LONGEST), longer)
         wanted = jnp.isfinite(before) & (distance * pace * longer <= tol)
         return Moves(
-            self.distance.at[block].set(distance), self.whole.at[block].set(whole), self.wanted.at[block].set(wanted),
-            self.next, self.lag.at[block].set(longer),
+            put(self.distance, block, distance), put(self.whole, block, whole), put(self.wanted, block, wanted),
+            self.next, put(self.lag, block, longer), put(self.ahead, block, left), put(self.earlier, block, before),
+            put(self.reach, block, reach),
         )  # fmt: skip
 
+    def small(self, tol: float) -> Bool[Array, " blocks"]:
+        """Whether the last steps were whole, have moved nothing by more than tol, and lead nowhere far."""
+        return self.whole & (self.distance <= tol) & (self.ahead <= _AHEAD * tol)
 
-class Watch(NamedTuple):
-    """Whether a run gets anywhere: the smallest moves in the present window of sweeps and in the one before."""
 
-    now: Float[Array, ""]
-    before: Float[Array, ""]
+def put(values: Array, block: int, value: Array) -> Array:
+    """Values with another one for a block: unlike an update at an index, a part of the kernel around it."""
+    return jnp.where(np.arange(len(values)) == block, value, values)
 
 
 def places_of(edges: dict[str, AbstractFamily]) -> Places:
@@ -49,22 +78,22 @@ def places_of(edges: dict[str, AbstractFamily]) -> Places:
     return {key: q.location_scale() for key, q in edges.items()}
 
 
-def moves_of(before: Places, after: Places) -> dict[str, Float[Array, " n"]]:
-    """By leaf, the square of the move of a location in units of its scale, or of a squared scale in units of itself."""
-    found = {}
-    for key, (location, square) in after.items():
-        old_location, old_square = before[key]
+def moved_by(before: Places, after: Places) -> Float[Array, ""]:
+    """The largest move of a location in units of its scale, or of a squared scale in units of itself."""
+    locations = {key: location for key, (location, _) in after.items() if location.size}
+    flat = Flat.of(locations)
+
+    def packed(places: Places) -> list[tuple[Array, Array]]:
+        each = {key: jnp.broadcast_arrays(*places[key]) for key in locations}
+        return list(zip(*(flat.pack({key: x[i] for key, x in each.items()}) for i in (0, 1)), strict=True))
+
+    found = [jnp.zeros(())]
+    for (old_location, old_square), (location, square) in zip(packed(before), packed(after), strict=True):
         noise = _ROUNDING * jnp.finfo(location.dtype).eps * jnp.abs(location)
         shift = jnp.maximum(jnp.abs(location - old_location) - noise, 0.0)
         weight = 1 / jnp.maximum(old_square, jnp.finfo(square.dtype).tiny)  # a marginal that turns flat has moved far
-        ratio = jnp.maximum(shift**2 * weight, ((square - old_square) * weight) ** 2)
-        found[key] = jnp.max(ratio, axis=tuple(range(1, ratio.ndim)))
-    return found
-
-
-def largest(moves: dict[str, Float[Array, " n"]]) -> Float[Array, ""]:
-    """The largest of all moves."""
-    return jnp.sqrt(jnp.max(jnp.stack([jnp.zeros(()), *(jnp.max(x, initial=0.0) for x in moves.values())])))
+        found.append(jnp.max(jnp.maximum(shift**2 * weight, ((square - old_square) * weight) ** 2)))
+    return jnp.sqrt(jnp.max(jnp.stack(found)))
 
 
 def within(marginal: AbstractFamily, step: AbstractFamily) -> AbstractFamily:
@@ -72,12 +101,17 @@ def within(marginal: AbstractFamily, step: AbstractFamily) -> AbstractFamily:
 
     What a row does to its own marginal is bounded, whatever the others do: a row that turns nearly flat runs off.
     """
+    return step * room(marginal, step)
+
+
+def room(marginal: AbstractFamily, step: AbstractFamily) -> Float[Array, " n"]:
+    """How much of a step that is, at most one."""
     part = jnp.ones(step.batch_shape, step.dtype)
     for before, after in zip(marginal.slack(), (marginal + step).slack(), strict=True):
         lost = before - after
-        room = jnp.where(lost > 0.75 * before, 0.75 * before / jnp.where(lost > 0, lost, 1.0), 1.0)
-        part = jnp.minimum(part, jnp.min(room, axis=tuple(range(part.ndim, room.ndim))))
-    return step * part
+        left = jnp.where(lost > 0.75 * before, 0.75 * before / jnp.where(lost > 0, lost, 1.0), 1.0)
+        part = jnp.minimum(part, jnp.min(left, axis=tuple(range(part.ndim, left.ndim))))
+    return part
 
 
 def broadens(step: AbstractFamily) -> Bool[Array, " n"]:
@@ -86,25 +120,3 @@ def broadens(step: AbstractFamily) -> Bool[Array, " n"]:
     for before, after in zip((0 * step).slack(), step.slack(), strict=True):
         rows |= jnp.any(after < before, axis=tuple(range(rows.ndim, after.ndim)))
     return rows
-
-
-def blurred(q: AbstractFamily) -> Bool[Array, ""]:
-    r"""Whether rounding alone takes the mean of a vector, $m = P^{-1} \xi$, away by a part of its standard deviations,
-    or a variance by that part of itself.
-
-    With rounding units $\epsilon$ of the terms of $P m = \xi$, each on its own, the Mahalanobis norm of the error is
-    about $\epsilon \, (\sum_j v_j \, (|P| |m|)_j^2)^{1/2}$; less than what rounding makes of the mean itself counts as
-    nothing. Rounding units of the entries of P change the variance, $v_j = C_{jj}$ with $C = P^{-1}$, by about
-    $\epsilon \, (\sum_{ik} (C_{ji} P_{ik} C_{kj})^2)^{1/2}$. Only single precision is looked at.
-    """
-    if not isinstance(q, MvGaussian) or q.dtype != jnp.float32:
-        return jnp.asarray(False)
-    unit, mean, variance = jnp.finfo(q.dtype).eps, jnp.abs(q.mean), q.variance
-    terms = jnp.einsum("...ij,...j->...i", jnp.abs(q.precision), mean)
-    error = unit * jnp.sqrt(jnp.sum(variance * terms**2, -1))
-    written = _ROUNDING * unit * jnp.max(mean / jnp.sqrt(variance), -1)
-    scale = jnp.sqrt(variance)
-    scale = scale[..., :, None] * scale[..., None, :]  # in units of standard deviations no square overflows
-    ties, precision = (q.covariance / scale) ** 2, (q.precision * scale) ** 2
-    spread = unit * jnp.sqrt(jnp.max(jnp.sum(ties * (precision @ ties), -2), -1))
-    return jnp.any((error > _BLURRED + written) | (spread > _BLURRED))

@@ -5,9 +5,15 @@ by more than `tol`: the mean by `tol` of its standard deviation, the variance by
 in the Fisher metric (`AbstractFamily.location_scale`); or by no more than what rounding makes of a mean that lies many
 standard deviations from zero. Steps are damped, so a run that moves little proves nothing; once it does, the next step
 is the whole one, and what that moves decides.
+
+**A descent.** The last rung of the ladder works on a free energy F whose gradient in the mean parameters is
+$\eta - \eta^*$ (`AbstractRule.variational`), so that along $\eta^* - \eta$, a natural gradient, F falls at first. There
+a step, whichever solver proposed it, is accepted only if F does not rise; instead of one that was refused, ever smaller
+parts of the natural gradient are tried. F falls until it cannot.
 """
 
-import functools
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,14 +21,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..emit.core import Leaves
-from ..emit.map import Map, Shares
-from ..emit.rules import select
-from ..value import Value
-from .moves import Moves, Places, Watch, broadens, largest, moves_of, places_of, within
+from ..emit.core import CoreResult, Leaves
+from ..emit.map import Map
+from ..value import Value, replaced
+from .divide import divide, is_traced
+from .flat import Flat, every, select_all
+from .moves import Moves, Places, broadens, moved_by, places_of, put, room
+from .stacks import Layout, chosen, scaled
 from .step import AbstractStep
 
-CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED, INTEGRAL = range(7)
+CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED, INTEGRAL, UNDEFINED = range(8)
 REASONS = {
     CONVERGED: "converged",
     RUNNING: "the residual is above tol after max_sweeps sweeps; raise max_sweeps or tol",
@@ -31,35 +39,46 @@ REASONS = {
     INVALID: "data or parameters are invalid (not finite, or outside the support of their distribution)",
     UNSETTLED: "flooding, inside the core, has not converged: its messages oscillate, as strong loops make them do; "
     "choose an exact executor with executors= if one fits, or weaken the ties",
-    BLURRED: "the precision matrix of a vector is so ill-conditioned that single precision loses its mean or its "
-    "variances; use float64, or features that are centred, scaled and less alike",
+    BLURRED: "float32 loses digits here; use float64. A precision matrix is ill-conditioned, data lie very many "
+    "standard deviations from what the model says of them, or a difference of variables is known far better than they "
+    "are; features that are centred, scaled and less alike may help",
     INTEGRAL: "the integral over hyperparameters is not to be trusted: look at post.nodes (found: the mode; ends: the "
-    "density falls off on all sides, else the posterior may be improper; failed: nodes that have not converged; error: "
-    "of the log-evidence by half of the nodes)",
+    "density falls off on all sides, else the posterior may be improper; missed: another mode is not resolved; failed: "
+    "nodes that have not converged; error: of the evidence, means and widths by half of the nodes)",
+    UNDEFINED: "an energy (ngmp.functional) or a log-density (ngmp.factor) is not a number where the run stands: check "
+    "logarithms, roots and divisions in it",
 }
-RUNGS = ("", "by acceleration, after the default solver had not got there", "by small steps, after all else had not")
+RUNGS = (
+    "",
+    "by acceleration, after the default solver had not got there",
+    "by small steps, after the default solver and acceleration had not got there",
+    "by a descent on the variational free energy, after all else had not got there: factors with several unknowns are "
+    "heard by mean field (post.approximate)",
+    "from where a descent on the variational free energy ends, after all else had not got there",
+)
+DESCENT, AFTER_DESCENT = 3, 4  # of these
 _SHRINK = 0.25
+_LEAST = 1e-3  # of a step that leaps, tried next
 _MAX_SHRINKS = 30
 _MANY_SHRINKS = 4  # a run that ends in the midst of so many was stopped by them, not by the number of sweeps
-_WINDOW = 20  # sweeps after which it is asked whether they have got anywhere
-_STALLED = 0.9  # of the smallest move in the window before: above it, a window has got nowhere
+_DIGITS = 0.6  # of those of a precision that a free energy has, a sum of large terms
+_SMALL = 1e-3  # standard deviations: what moves no marginal farther changes it by less than is known of it
 _LEAP = 10.0  # standard deviations that a marginal may move in a sweep, unless it has done so before
 
 
 class State(eqx.Module):
     """Where a run stands: the last proper leaves, the step to try next, and the solver's memory."""
 
-    leaves: Leaves
-    step: Leaves  # what to add to `leaves` next
+    leaves: Any  # `Leaves`; inside of a sweep stacks, block by block, and so is the step
+    step: Any  # what to add to `leaves` next
     memory: tuple[Any, ...]  # of the step, for every block of the schedule
     places: Places  # of every edge at the leaves: see `AbstractFamily.location_scale`
     moves: Moves
     sweeps: Int[Array, ""]
     shrinks: Int[Array, ""]  # improper proposals since the last proper one
-    shares: Shares  # of their own rule in the targets of factors of several interfaces: see `Map.whole_shares`
-    watch: Watch
     rung: Int[Array, ""]  # of the ladder, that got here: a key of `RUNGS`
-    borrowed: Int[Array, ""]  # how many factors have targets that are, in part, those of mean field
+    borrowed: Int[Array, ""]  # how many factors are heard by mean field in part: see `Evaluation`
+    objective: Any = ()  # of a descent: the free energy at the leaves, and its natural gradient
 
     @property
     def residual(self) -> Float[Array, ""]:
@@ -74,9 +93,14 @@ class Solver(Value):
     accepted: the step is cut to a quarter, its memory is what `AbstractStep.refused` makes of it, and the sweep counts.
     """
 
-    def __init__(self, map: Map, step: AbstractStep, max_sweeps: int, tol: float, blocks: list):
+    def __init__(self, map: Map, step: AbstractStep, max_sweeps: int, tol: float, blocks: list, descends: bool = False):
         self.map, self.step, self.max_sweeps, self.tol = map, step, max_sweeps, tol
         self.blocks: list[list[str]] = blocks  # keys of the leaves, in the order of a sweep
+        self.descends = descends  # whether the free energy may not rise: see the module docstring
+
+    def centred(self, leaves: Leaves) -> "Solver":
+        """The solver of a map that is centred: see `Core.centred`."""
+        return replaced(self, map=self.map.centred(leaves))
 
     def init(self, leaves: Leaves) -> State:
         # Secants of several blocks would chase each other: the last one mixes, and the others are a part of its map.
@@ -84,120 +108,165 @@ class Solver(Value):
         damped = map(self.step.damped, first)
         blocks, dtype = len(self.blocks), self.map.plan.dtype
         no = jnp.zeros(blocks, bool)
-        moves = Moves(jnp.full(blocks, jnp.inf, dtype), no, no, no, jnp.ones(blocks, dtype))
+        far = jnp.full(blocks, jnp.inf, dtype)
+        ones = jnp.ones(blocks, dtype)
+        moves = Moves(far, no, no, no, ones, far, far, ones)
         zeros = jax.tree.map(jnp.zeros_like, leaves)
-        watch = Watch(jnp.asarray(jnp.inf, dtype), jnp.asarray(jnp.inf, dtype))
-        none, shares = jnp.asarray(0), self.map.whole_shares()
-        return State(leaves, zeros, (*damped, last), places_of(zeros), moves, none, none, shares, watch, none, none)
+        none = jnp.asarray(0)
+        objective = (jnp.asarray(jnp.inf, dtype), zeros) if self.descends else ()
+        return State(leaves, zeros, (*damped, last), places_of(zeros), moves, none, none, none, none, objective)
 
     def sweep(self, state: State) -> State:
         """One sweep: the blocks in order, each at the leaves the one before it left."""
-        for block in range(len(self.blocks)):
-            state = self._advance(state, block)
-        return eqx.tree_at(lambda s: s.sweeps, state, state.sweeps + 1)
+        return self._unstacked(self._swept(self._stacked(state), state.leaves)[0], state.leaves)
 
-    def _advance(self, state: State, block: int) -> State:
-        """Try the pending step, of the block before; if proper, evaluate the map there and prepare that of a block."""
+    def _layouts(self, leaves: Leaves) -> list[Layout]:
+        """Of the leaves of every block."""
+        return [Layout.of(_pick(leaves, keys)) for keys in self.blocks]
+
+    def _stacked(self, state: State) -> State:
+        """A state with leaves and step as stacks, block by block: every operation on all of them is one."""
+        layouts = self._layouts(state.leaves)
+        return _over(state, lambda leaves: [layout.stack(leaves) for layout in layouts])
+
+    def _unstacked(self, state: State, like: Leaves) -> State:
+        return _over(state, lambda stacks: self._leaves(stacks, like))
+
+    def _leaves(self, stacks: Any, like: Leaves) -> Leaves:
+        """Stacks of all blocks as leaves."""
+        for layout, own in zip(self._layouts(like), stacks, strict=True):
+            like = layout.unstack(own, like)
+        return like
+
+    def _swept(self, state: State, like: Leaves) -> tuple[State, CoreResult, Bool[Array, ""]]:
+        """The state after a sweep, the core where the last step was tried, and whether that is where the state is."""
+        found: Any = None
+        for block in range(len(self.blocks)):
+            state, *found = self._advance(state, block, like)
+        return eqx.tree_at(lambda s: s.sweeps, state, state.sweeps + 1), *found
+
+    def _advance(self, state: State, block: int, like: Leaves) -> tuple[State, CoreResult, Bool[Array, ""]]:
+        """Try the pending step, of the block before; if proper, evaluate the map there and prepare that of a block.
+
+        Leaves and steps are stacks; `like` are leaves of the same shapes. See `_swept` for what comes back.
+        """
         keys, before = self.blocks[block], block - 1 if block else len(self.blocks) - 1
+        layout = self._layouts(like)[block]
         trial = jax.tree.map(jnp.add, state.leaves, state.step)
-        target, result, fine, borrowed = self.map.evaluate(trial, frozenset(keys), state.shares)
-        own = _pick(trial, keys)
-        gradient = jax.tree.map(jnp.subtract, own, target)
-        step, memory = self.step.update(gradient, state.memory[block], own)
+        target, result, fine, borrowed = self.map.evaluate(self._leaves(trial, like), frozenset(keys))
+        gradient = jax.tree.map(jnp.subtract, trial[block], layout.stack(target))
+        step, memory = self.step.advance(layout, gradient, state.memory[block], trial[block], _pick(like, keys))
         places = places_of(result.edges)
-        rows = moves_of(state.places, places)
-        moved = largest(rows).astype(state.moves.distance.dtype)
+        moved = moved_by(state.places, places).astype(state.moves.distance.dtype)
         moved = jnp.where((state.sweeps == 0) & (block == 0), jnp.inf, moved)  # nothing was tried before
         last = state.moves.distance[before]
-        leaps = (moved > _LEAP) & (moved > 1.5 * last) & (state.shrinks < _MANY_SHRINKS)
-        usable = result.proper & ~jnp.isnan(moved) & ~leaps
-        for flags in fine.values():
-            usable &= jnp.all(flags)
+        farthest = jnp.maximum(_LEAP, 1.5 * last)
+        exists = result.proper & ~jnp.isnan(moved) & every(fine)
+        leaps = exists & (moved > farthest) & (state.shrinks < _MANY_SHRINKS)
+        energy = self.map.free_energy(self._leaves(trial, like), result) if self.descends else moved
+        usable = exists & ~leaps & (self._falls(energy, state) | (moved <= _SMALL))
         moves = state.moves.seen(before, moved, self.tol)
         step = jax.tree.map(lambda s, g: jnp.where(moves.wanted[block], -g, s), step, gradient)
-        step = {key: within(result.edges[key], s) for key, s in step.items()}
-        whole = jax.tree.leaves(jax.tree.map(lambda s, g: jnp.all(s == -g), step, gradient))
-        moves = moves._replace(next=moves.next.at[block].set(functools.reduce(jnp.logical_and, whole, True)))
-        zeros = jax.tree.map(jnp.zeros_like, state.leaves)
-        shares, watch = self._watched(state, block, moved, rows, borrowed)
+        parts = {key: room(result.edges[key], s) for key, s in layout.unstack(step, _pick(like, keys)).items()}
+        step = [scaled(s, part) for s, part in zip(step, layout.rows(parts), strict=True)]
+        whole = every([s == -g for s, g in zip(*map(jax.tree.leaves, (step, gradient)), strict=True)])
+        moves = moves._replace(next=put(moves.next, block, whole))
+        steps = jax.tree.map(jnp.zeros_like, state.step)
         accepted = State(
-            trial, {**zeros, **step}, _put(state.memory, block, memory), places, moves, state.sweeps,
-            jnp.zeros_like(state.shrinks), shares, watch, state.rung, self._count(borrowed, state),
+            trial, _put(steps, block, step), _put(state.memory, block, memory), places, moves, state.sweeps,
+            jnp.zeros_like(state.shrinks), state.rung, borrowed.astype(state.borrowed.dtype),
+            (jnp.minimum(energy, state.objective[0]), _put(steps, block, gradient)) if self.descends else (),
         )  # fmt: skip
-        blamed = self._blamed(state, result.proper, fine)
-        fresh = (self.step.init(_pick(state.leaves, k)) for k in self.blocks)
+        # A step that is only too long is cut to what is allowed, at once, and so grows from sweep to sweep.
+        shrink = jnp.where(leaps & jnp.isfinite(moved), jnp.maximum(0.9 * farthest / moved, _LEAST), _SHRINK)
+        refused = self._refused(state, like, accepted, shrink, self._blamed(state, like, result.proper, fine))
+        return select_all(usable, accepted, refused), result, usable
+
+    def _refused(
+        self, state: State, like: Leaves, accepted: State, shrink: Array, blamed: dict[str, Bool[Array, " n"]]
+    ) -> State:
+        """The state after a step that was not accepted: at the old leaves, with a shorter step to try."""
+        fresh = (self.step.init(_pick(self._leaves(state.leaves, like), k)) for k in self.blocks)
         memories = zip(state.memory, fresh, accepted.memory, strict=True)
         cautious = tuple(self.step.refused(*each, blamed) for each in memories)
-        shorter = {k: select(blamed[k], _SHRINK * s, s) for k, s in state.step.items()}
+        rows = [layout.rows(blamed) for layout in self._layouts(like)]
+        shorter = [[chosen(own, scaled(s, shrink.astype(s.dtype)), s) for own, s in zip(*pair, strict=True)]
+                   for pair in zip(rows, state.step, strict=True)]  # fmt: skip
+        if self.descends:  # a step by mixing may lead uphill however short it is
+            part = _SHRINK ** (state.shrinks + 1)
+            shorter = jax.tree.map(lambda g: g * -part.astype(g.dtype), state.objective[1])
         no = jnp.zeros_like(state.moves.wanted)
         damped = state.moves._replace(wanted=no, next=no)
-        refused = State(state.leaves, shorter, cautious, state.places, damped, state.sweeps, state.shrinks + 1,
-                        state.shares, state.watch, state.rung, state.borrowed)  # fmt: skip
-        return jax.tree.map(lambda a, b: jnp.where(usable, a, b), accepted, refused)
+        return State(state.leaves, shorter, cautious, state.places, damped, state.sweeps, state.shrinks + 1,
+                     state.rung, state.borrowed, state.objective)  # fmt: skip
 
-    def _watched(
-        self, state: State, block: int, moved: Array, rows: dict[str, Array], borrowed: dict[str, Array]
-    ) -> tuple[Shares, Watch]:
-        """Once a window of sweeps is over in which the moves have not got smaller, the shares of the factors that move
-        most are lowered, and those of factors without a message are none from then on."""
-        if not state.shares:
-            return state.shares, state.watch
-        now = jnp.minimum(state.watch.now, moved)
-        over = (block == len(self.blocks) - 1) & (state.sweeps > 0) & (state.sweeps % _WINDOW == 0)
-        stalls = over & (now > _STALLED * state.watch.before) & (state.sweeps >= 2 * _WINDOW)
-        restless = {key: r > jnp.maximum(0.5 * moved, 100 * self.tol) ** 2 for key, r in rows.items()}
-        watch = Watch(jnp.where(over, jnp.inf, now), jnp.where(over, now, state.watch.before))
-        # A factor whose message comes and goes, with its cavity, makes the others move for ever: those first.
-        gone = self._lowered(state.shares, borrowed, stalls, 0.0)
-        same = jnp.all(jnp.stack([jnp.all(gone[name] == share) for name, share in state.shares.items()]))
-        return self._lowered(gone, restless, stalls & same, 0.5), watch
+    def _falls(self, energy: Array, state: State) -> Bool[Array, ""]:
+        """Whether a free energy is no higher than the lowest so far, to rounding; true if there is no descent."""
+        if not self.descends:
+            return jnp.asarray(True)
+        before = state.objective[0]
+        known = float(jnp.finfo(energy.dtype).eps) ** _DIGITS
+        return jnp.isfinite(energy) & (energy <= before + known * (1 + jnp.abs(energy)))
 
-    def _lowered(self, shares: Shares, rows: dict[str, Array], when: Array, factor: float) -> Shares:
-        """The shares of the given rows, by leaf, times a factor; a small one is none."""
-        out = dict(shares)
-        for group in self.map.projected:
-            if group.name in out:
-                share = out[group.name]
-                keys = [key for key in group.keys if key in rows]
-                if not keys:
-                    continue
-                chosen = functools.reduce(jnp.logical_or, [rows[key] for key in keys])
-                lower = jnp.where(share > 0.1, factor * share, 0.0)
-                out[group.name] = jnp.where(when & chosen, lower, share)
-        return out
-
-    def _count(self, borrowed: dict[str, Array], state: State) -> Array:
-        total = jnp.zeros_like(state.borrowed)
-        for group in self.map.projected:
-            flags = [borrowed[key] for key in group.keys if key in borrowed]
-            if flags:
-                total += jnp.sum(functools.reduce(jnp.logical_or, flags)).astype(total.dtype)
-        return total
-
-    def _blamed(self, state: State, proper: Array, fine: dict[str, Array]) -> dict[str, Bool[Array, " n"]]:
+    def _blamed(
+        self, state: State, like: Leaves, proper: Array, fine: dict[str, Array]
+    ) -> dict[str, Bool[Array, " n"]]:
         """The rows whose steps are cut after a refusal: those without a target, or whose step makes a marginal broader.
 
         One outlying row does not shorten the steps of all others. If that does not help, all are cut.
         """
         everyone = state.shrinks >= _MANY_SHRINKS - 1
-        found = {key: jnp.where(proper, ~fine[key], broadens(state.step[key])) for key in state.step}
-        anyone = jnp.any(jnp.stack([jnp.asarray(False), *(jnp.any(rows) for rows in found.values())]))
+        steps = self._leaves(state.step, like)
+        found = {key: jnp.where(proper, ~fine[key], broadens(step)) for key, step in steps.items()}
+        anyone = ~every([~rows for rows in found.values()])
         return {key: rows | everyone | ~anyone for key, rows in found.items()}
 
     def _converged(self, state: State) -> Bool[Array, ""]:
-        return jnp.all(state.moves.whole & (state.moves.distance <= self.tol))
+        return jnp.all(state.moves.small(self.tol))
 
     def running(self, state: State) -> Bool[Array, ""]:
         """Whether there is more to do."""
         return (state.sweeps < self.max_sweeps) & (state.shrinks < _MAX_SHRINKS) & ~self._converged(state)
 
-    def run(self, state: State) -> State:
-        """Sweep until converged, stuck, or out of sweeps."""
-        return jax.lax.while_loop(self.running, self.sweep, state)
+    def run(self, state: State) -> tuple[State, CoreResult]:
+        """Sweep until converged, stuck, or out of sweeps; and the core at the end.
+
+        What of the core no sweep needs is made of the last one alone, so the loop ends with an evaluation at the leaves
+        of the state: if the last step was refused, with one that takes none.
+        """
+        begin, found = self._stacked(state), []
+        flat = Flat.of(begin)  # a loop copies, and compiles a kernel for, every array that it carries
+
+        def swept(carry: list[Array]) -> tuple[tuple[list[Array], Array], list[Array]]:
+            state = flat.unpack(carry)
+            goes_on = self.running(state)
+            step = jax.tree.map(lambda x: jnp.where(goes_on, x, 0), state.step)
+            after, result, usable = self._swept(dataclasses.replace(state, step=step), like)
+            after = [jnp.where(goes_on, a, b) for a, b in zip(flat.pack(after), carry, strict=True)]
+            arrays, words = eqx.partition(result, is_traced)
+            found.append((jax.tree.structure(arrays), words))
+            return (after, usable | ~goes_on), jax.tree.leaves(arrays)
+
+        like = state.leaves
+        first, rest, shapes = divide(swept, flat.pack(begin))
+        empty = [jnp.zeros(x.shape, x.dtype) for x in shapes]
+
+        def turn(carry: Any) -> Any:
+            (after, known), kept = first(carry[0])
+            return after, known, kept
+
+        def more(carry: Any) -> Array:
+            return self.running(flat.unpack(carry[0])) | ~carry[1]
+
+        end, _, kept = jax.lax.while_loop(more, turn, (flat.pack(begin), jnp.asarray(False), empty))
+        structure, words = found[0]
+        core = eqx.combine(jax.tree.unflatten(structure, rest(kept)), words)
+        return self._unstacked(flat.unpack(end), like), core
 
     def exact(self, state: State, fine: Bool[Array, ""]) -> tuple[State, Int[Array, ""]]:
         """The end of a run that has nothing to iterate, and its status: one sweep, exact if all is `fine`."""
-        moves = state.moves._replace(distance=jnp.where(fine, 0.0, state.moves.distance), whole=fine[None])
+        none = jnp.where(fine, 0.0, state.moves.distance)
+        moves = state.moves._replace(distance=none, ahead=none, whole=fine[None])
         state = eqx.tree_at(lambda s: (s.moves, s.sweeps), state, (moves, jnp.asarray(1)))
         return state, jnp.where(fine, CONVERGED, RUNNING)
 
@@ -218,5 +287,12 @@ def _pick(leaves: Leaves, keys: list[str]) -> Leaves:
     return {k: leaves[k] for k in keys}
 
 
-def _put(items: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
-    return items[:at] + (value,) + items[at + 1 :]
+def _over(state: State, function: Callable[[Any], Any]) -> State:
+    """A state with a function of its leaves, its step, and the gradient of a descent."""
+    objective = state.objective and (state.objective[0], function(state.objective[1]))
+    leaves, step = function(state.leaves), function(state.step)
+    return dataclasses.replace(state, leaves=leaves, step=step, objective=objective)
+
+
+def _put(items: Any, at: int, value: Any) -> Any:
+    return type(items)([*items[:at], value, *items[at + 1 :]])

@@ -12,6 +12,8 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool
 
+from .stacks import Layout, Stack
+
 Blamed = dict[str, Bool[Array, " n"]]  # by leaf, the rows whose step is cut
 
 
@@ -37,6 +39,11 @@ class AbstractStep(eqx.Module):
     @abc.abstractmethod
     def update(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         """What to add to the leaves, and the next memory; `updates` are `eta - eta*`, `params` are `eta`."""
+
+    def advance(self, layout: Layout, gradient: list[Stack], state: Any, eta: list[Stack], like: Any) -> Any:
+        """`update` of stacks: the step, as stacks, and the next memory; `like` are leaves of the shapes of these."""
+        step, memory = self.update(layout.unstack(gradient, like), state, layout.unstack(eta, like))
+        return layout.stack(step), memory
 
     def refused(self, state: Any, fresh: Any, written: Any, blamed: Blamed) -> Any:
         """The memory after a step that was not accepted: `fresh`, except where it is a `Memory`."""

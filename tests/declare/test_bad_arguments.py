@@ -14,7 +14,6 @@ from ngmp_compiler import (
     MvNormal,
     Normal,
     Poisson,
-    exp,
     sample,
     take,
 )
@@ -30,11 +29,11 @@ from tests.refusals import N01, Y, fails, gamma, gaussian, refused, vector
         (lambda: Normal(0.0, variance=1.0, std=1.0), "got variance= and std="),
         (lambda: MvNormal(np.zeros(2)), "exactly one of covariance= or precision="),
         (lambda: MvNormal(np.zeros(2), covariance=1.0, precision=1.0), "got covariance= and precision="),
-        (lambda: Gamma(1.0), "exactly one of rate= or scale="),
+        (lambda: Gamma(1.0), "exactly one of rate=, scale= or mean="),
         (lambda: Gamma(1.0, rate=1.0, scale=1.0), "got rate= and scale="),
-        (lambda: Bernoulli(), "exactly one of probs= or logits="),
+        (lambda: Bernoulli(), "exactly one of probs=, logits=, probit= or cloglog="),
         (lambda: Categorical(probs=np.ones(2) / 2, logits=np.zeros(2)), "got probs= and logits="),
-        (lambda: Binomial(3), "exactly one of probs= or logits="),
+        (lambda: Binomial(3), "exactly one of probs=, logits=, probit= or cloglog="),
         (lambda: Normal(0.0, 1.0), "by keyword variance=, precision=, std=; got 2 positional arguments"),
         (lambda: Normal(0.0, sigma=1.0), "by keyword variance=, precision=, std=; got sigma="),
         (lambda: Bernoulli(0.5), "nothing by position and by keyword probs=, logits="),
@@ -138,23 +137,21 @@ def test_the_frame_is_left_after_an_error():
         ),
         (lambda: sample("y", Gamma(2.0, rate=gamma()), obs=None), ("interface rate", "a Gamma variable", "a constant")),
         (
-            lambda: sample("y", Categorical(logits=vector(d=3)), obs=1),
-            ("interface logits", "a Gaussian vector", "take(table, z)", "a constant"),
+            lambda: sample("y", Categorical(probs=vector(d=3)), obs=1),
+            ("interface probs", "a Gaussian vector", "take(table, z)", "a constant"),
         ),
         (
             lambda: sample("y", Normal(0.0, variance=gamma()), obs=Y),
             ("interface variance", "exp(z)", "a Gamma variable may be given as precision="),
         ),
-        (lambda: sample("y", Normal(vector(), **N01), obs=1.0), ("interface mean", "a Gaussian vector")),
         (
             lambda: sample(
                 "y", Poisson(take(gaussian("m", Y[:2]), sample("z", Categorical(probs=np.ones(2) / 2)))), obs=1
             ),
             ("interface rate", "a Gaussian variable", "did you mean rate=exp(...)?"),
         ),
-        (lambda: sample("y", Bernoulli(probs=gaussian()), obs=1), ("interface probs", "as logits=")),
+        (lambda: sample("y", Bernoulli(probs=gaussian()), obs=1), ("interface probs", "logits= or probit=")),
         (lambda: ngmp.factor("y", jnp.sum, vector()), ("interface z1", "ngmp.factor", "a Gaussian vector")),
-        (lambda: ngmp.factor("y", jnp.log, exp(gaussian())), ("interface z1", "exp(z)")),
     ],
 )
 def test_interfaces_without_a_kernel(model, words):
@@ -173,9 +170,9 @@ def test_every_interface_without_a_kernel_is_listed():
     with pytest.raises(ModelError) as info:
         ngmp.compile(model)(y=Y)
     found = [(p.site, p.interface) for p in info.value.problems]
-    interfaces = ["rate", "variance", "concentration", "rate", "probs"]
-    assert found == [(s, f"interface {i}") for s, i in zip("abccd", interfaces, strict=True)]
-    assert "5 problems" in str(info.value)
+    interfaces = ["rate", "variance", "concentration", "probs"]
+    assert found == [(s, f"interface {i}") for s, i in zip("abcd", interfaces, strict=True)]
+    assert "4 problems" in str(info.value)
 
 
 def test_declaration_problems_are_collected():
@@ -188,13 +185,13 @@ def test_declaration_problems_are_collected():
         sample("b", Normal(x, **N01), obs=y, mask=y)
         sample("x", Normal(np.zeros(2), **N01))
         sample("c", Normal(np.zeros(2), **N01), obs=y)
-        x**2
+        x**0.5
 
     with pytest.raises(ModelError) as info:
         ngmp.compile(model)(y=Y, m=np.ones(2, bool))
     assert [p.site for p in info.value.problems] == ["x", "a", "b", "x", "c", None]
     text = str(info.value)
-    assert "6 problems" in text and "without obs=" in text and "a power of 'x'" in text and "after site 'x'" in text
+    assert "6 problems" in text and "without obs=" in text and "'x' ** 0.5" in text and "after site 'x'" in text
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------

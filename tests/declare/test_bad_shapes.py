@@ -37,9 +37,9 @@ def test_product_with_a_constant_of_another_shape():
     sample("y", Normal(gaussian("x", np.zeros(2)) * Y, **N01), obs=Y)
 
 
-@refused("'w'", "'x'", "vectors of equal length")
-def test_sum_of_a_scalar_and_a_vector():
-    vector() + gaussian()
+@refused("'w'", "'v'", "vectors of equal length")
+def test_sum_of_vectors_of_different_lengths():
+    vector() + vector("v", d=4)
 
 
 @refused("'w'", "length 1", "(3,)", "last axes")

@@ -78,12 +78,12 @@ def test_comparing_a_variable():
         gaussian("z")
 
 
-@pytest.mark.parametrize("index", [np.array([0, 1, 1]), np.array(1)])
-def test_indexing_a_variable_with_a_traced_array(index):
+def test_indexing_a_variable_with_a_traced_mask():
     def model(index):
         gaussian("x", np.zeros(2))[index]
 
-    fails(ModelError, model, "'x' was indexed with a traced array", "indices must be static", index=index)
+    index = np.array([True, False])
+    fails(ModelError, model, "'x' was indexed with a traced array of dtype bool", "use mask=", index=index)
 
 
 def test_indexing_out_of_range():
@@ -100,17 +100,15 @@ def test_indexing_out_of_range():
     ("form", "words"),
     [
         (lambda a, b: a * b * a, ("product of three random variables", "ngmp.factor")),
-        (lambda a, b: a * b + b * a, ("sum of two products", "variable of its own")),
         (lambda a, b: a / b, ("'a' / 'b'",)),
         (lambda a, b: 1 / a, ("division by 'a'",)),
-        (lambda a, b: a**2, ("a power of 'a'",)),
-        (lambda a, b: dot(a, b), ("dot('a', 'b')", "product")),
+        (lambda a, b: a**0.5, ("'a' ** 0.5", "z ** 2")),
+        (lambda a, b: np.sqrt(a), ("sqrt('a')", "may be negative")),
+        (lambda a, b: dot(a, b), ("dot('a', 'b')", "vectors")),
         (lambda a, b: a @ b, ("'a' @ 'b'",)),
-        (lambda a, b: jnp.exp(a), ("numpy or jax function", "ngmp.exp")),
-        (lambda a, b: np.exp(a), ("numpy or jax function", "ngmp.exp")),
-        (lambda a, b: exp(a) + exp(b), ("a sum with exp(z)", "added inside")),
-        (lambda a, b: 1.0 - exp(b), ("a sum with exp(z)",)),
-        (lambda a, b: 2.0 * gamma(), ("'tau', a Gamma variable", "directly as a parameter")),
+        (lambda a, b: np.add.reduce(a), ("np.add of a random variable", "ngmp.apply")),
+        (lambda a, b: np.tanh(a * b), ("tanh of a product",)),
+        (lambda a, b: 2.0 + gamma(), ("'tau', a Gamma variable", "directly as a parameter")),
         (lambda a, b: exp(gamma()), ("'tau', a Gamma variable",)),
         (lambda a, b: take(np.eye(2), a), ("take(table, 'a')", "Categorical")),
         (lambda a, b: take(a, 0), ("'a'", "constant table")),
@@ -126,7 +124,7 @@ def test_a_product_where_none_can_be():
     def model():
         sample("c", Poisson(gaussian("a") * gaussian("b")), obs=1)
 
-    fails(ModelError, model, "'c'", "argument rate", "product of two", "mean of a scalar Normal")
+    fails(ModelError, model, "'c'", "argument rate", "product of two", "the mean of a Normal")
 
 
 def test_errors_of_the_model_itself_pass_through():

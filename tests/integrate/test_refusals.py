@@ -28,8 +28,8 @@ def refused(model, **options):
 
 
 def test_no_family_names_the_way_out():
-    text = refused(model(HalfCauchy(scale=1.0)))
-    assert "HalfCauchy has no family" in text and "integrate=('sd',)" in text
+    text = refused(model(ngmp.Uniform(0.1, 5.0)))
+    assert "Uniform has no family" in text and "integrate=('sd',)" in text
 
 
 def test_unknown_name():
@@ -137,14 +137,16 @@ def test_hierarchical_priors():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         post = ngmp.compile(nested, integrate=("a", "sd"))(y=Y)
-    a, sd = np.linspace(0.01, 4.0, 250), np.exp(np.linspace(-5.0, 4.0, 400))
-    cov = sd[:, None, None] ** 2 * np.eye(4) + 4.0
+    # With log sd = a u the standard normal u stays on its grid, however small a is.
+    a, u = np.linspace(1e-3, 5.0, 400), np.linspace(-6.0, 6.0, 121)
+    sd = np.maximum(np.exp(a[:, None] * u), 1e-3)  # below, the data are impossible
+    cov = sd[..., None, None] ** 2 * np.eye(4) + 4.0
     log = -0.5 * np.linalg.slogdet(2 * np.pi * cov)[1] - 0.5 * (np.linalg.solve(cov, Y[:, None])[..., 0] @ Y)
-    log = log + 0.5 * np.log(2 / np.pi) - 0.5 * a[:, None] ** 2 - 0.5 * np.log(2 * np.pi) - np.log(a)[:, None]
-    log = log - 0.5 * (np.log(sd) / a[:, None]) ** 2 + np.log((a[1] - a[0]) * 9.0 / 399)
+    log = log + 0.5 * np.log(2 / np.pi) - 0.5 * a[:, None] ** 2 - 0.5 * np.log(2 * np.pi) - 0.5 * u**2
+    log = log + np.log((a[1] - a[0]) * (u[1] - u[0]))
     weights = np.exp(log - np.logaddexp.reduce(log.reshape(-1)))
     assert float(post.free_energy) == pytest.approx(-np.logaddexp.reduce(log.reshape(-1)), abs=0.03)
-    mean = (weights.sum(0) * sd).sum()
+    mean = (weights * sd).sum()
     assert float(post["sd"].mean) == pytest.approx(mean, rel=0.03)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ngmp_compiler.linalg import (
-    chain_links,
+    chain_ties,
     discrete_chain,
     solve_chain,
     vector_chain,
@@ -18,7 +18,7 @@ TOLERANCE = 1e-10
 
 def scalar_chain(unary, linear, link, a, b, levels=0):
     """`solve_chain` of links as the docstring of its module writes them."""
-    return solve_chain(unary, linear, chain_links(link, a, b), levels)
+    return solve_chain(unary, linear, chain_ties(link, a, b), levels)
 
 
 SCALAR = {levels: jax.jit(partial(scalar_chain, levels=levels)) for levels in (0, 1, 2, 3)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from ngmp_compiler.linalg import (
-    chain_links,
+    chain_ties,
     solve_chain,
 )
 from tests.linalg.problems import SCALAR, close, dense_moments, float64, scalar_chain, scalar_precision, scalar_problem
@@ -43,11 +43,11 @@ def test_a_scalar_chain_of_equal_links_matches_dense(length, levels):
     link = np.array([3.0]), np.array([1.0]), np.array([-0.7])
     every = (np.repeat(x, length - 1) for x in link)
     mean, covariance, log_partition = dense_moments(scalar_precision(unary, *every), linear)
-    result = jax.jit(lambda u, h, *link: solve_chain(u, h, chain_links(*link), levels))(unary, linear, *link)
+    result = jax.jit(lambda u, h, *link: solve_chain(u, h, chain_ties(*link), levels))(unary, linear, *link)
     assert result.proper
     for got, want in zip(result, (mean, np.diag(covariance), np.diag(covariance, 1), log_partition), strict=False):
         close(got, want)
-    assert not solve_chain(unary - 50.0, linear, chain_links(*link), levels).proper
+    assert not solve_chain(unary - 50.0, linear, chain_ties(*link), levels).proper
 
 
 @float64

@@ -28,13 +28,13 @@ def assert_interpreted(
     model: Callable, tol: float, points: int = 201, options: dict[str, Any] | None = None,
     joint: frozenset[str] = frozenset(), **inputs: Any
 ) -> tuple[Any, Interpretation]:  # fmt: skip
-    """The compiled model and the interpreted one agree in every marginal and in the free energy.
+    """The compiled model and the interpreted one, both by NGMP, agree in every marginal and in the free energy.
 
     Gaussian interfaces of the `joint` sites are one edge.
     """
     expected = interpret(model, points, joint, **inputs)
     assert expected.residual <= 1e-10, f"the interpreter did not converge: {expected.residual:.2e}"
-    post = ngmp.compile(model, **(options or {}))(**inputs)
+    post = ngmp.compile(model, **{"method": ngmp.NGMP(), **(options or {})})(**inputs)
     assert post.converged, post.reason
     assert_marginals(post, expected.marginals, tol)
     error = abs(float(post.free_energy) - expected.free_energy) / (1.0 + abs(expected.free_energy))

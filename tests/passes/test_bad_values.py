@@ -222,5 +222,5 @@ def test_several_bad_values_are_one_error():
     assert text.count("\n") == 4
 
 
-def test_exp_times_a_negative_number():
-    fails(ModelError, lambda: -2.0 * exp(gaussian()), "multiplied or divided by -2.0", "positive constant")
+def test_exp_by_a_negative_number():
+    fails(ModelError, lambda: exp(gaussian()) / -2.0, "multiplied or divided by -2.0", "positive constant")

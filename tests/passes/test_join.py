@@ -198,6 +198,51 @@ def test_a_chain_stays_one():
     assert "banded: " in plan and "a border of 1" in plan
 
 
+def unknown_noise(x, y):
+    """A slope and a scale that all share, and a regressor of each row's own that is seen with noise."""
+    b, ls = ngmp.sample("b", Normal(0.0, std=2.0)), ngmp.sample("ls", Normal(-1.0, std=0.5))
+    t = ngmp.sample("t", Normal(np.zeros(len(x)), std=1.0))
+    ngmp.sample("x", Normal(t, std=0.5), obs=x)
+    ngmp.sample("y", Normal(b * t, std=exp(ls)), obs=y)
+
+
+def test_own_variables_stay_apart(rng):
+    """One Gaussian of scale, slope and every regressor is far too sure of the scale; the exact answer is a grid."""
+    t = rng.standard_normal(40)
+    x, y = t + 0.5 * rng.standard_normal(40), 1.2 * t + 0.4 * rng.standard_normal(40)
+    program = ngmp.compile(unknown_noise)
+    assert "is each factor's own" in program.lower(x=x, y=y).describe()
+    post = program(x=x, y=y)
+    b, ls = np.meshgrid(np.linspace(-0.5, 3.0, 141), np.linspace(-4.0, 0.5, 141), indexing="ij")
+    variance = (b**2 / 5 + np.exp(2 * ls))[..., None]  # of y given x
+    fit = -0.5 * ((y - 0.8 * b[..., None] * x) ** 2 / variance + np.log(variance)).sum(-1)
+    log = fit - 0.5 * (b / 2.0) ** 2 - 0.5 * ((ls + 1.0) / 0.5) ** 2
+    w = np.exp(log - log.max())
+    for name, grid in (("b", b), ("ls", ls)):
+        mean = (w * grid).sum() / w.sum()
+        std = np.sqrt((w * (grid - mean) ** 2).sum() / w.sum())
+        assert abs(float(post[name].mean) - mean) < 0.15 * std
+        assert 0.8 < float(post[name].std) / std < 1.1
+    assert post.converged
+
+
+def test_tied_variables_do_not(rng):
+    """Neighbours along a chain are tied to each other: no tree, and one edge."""
+
+    def chain(x, y):
+        b, ls = ngmp.sample("b", Normal(0.0, std=2.0)), ngmp.sample("ls", Normal(-1.0, std=0.5))
+
+        def step(t, data):
+            t = ngmp.sample("t", Normal(t, std=1.0))
+            ngmp.sample("x", Normal(t, std=0.5), obs=data[0])
+            ngmp.sample("y", Normal(b * t, std=exp(ls)), obs=data[1])
+            return t, None
+
+        ngmp.scan(step, ngmp.sample("t0", Normal(0.0, std=1.0)), (x, y))
+
+    assert "is each factor's own" not in ngmp.compile(chain).lower(x=X, y=Y).describe()
+
+
 def test_many_shared_variables_stay_apart():
     """A table of 300 by 300 effects is not solved jointly without being asked."""
 

@@ -76,6 +76,21 @@ def test_a_constant_residual_is_seen_by_its_precision(method):
     np.testing.assert_allclose(post["w"].mean, known["w"].mean, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:the whole model is computed in float32")
+def test_a_constant_residual_beside_broad_ones_is_seen_in_single_precision():
+    """The only datum that is not masked lies on a row of zeros: tau ~ Gamma(a + 1/2, b + y^2 / 2), exactly."""
+    a, b, y = 26.0, 0.0035, 3.7
+
+    def model(x, y, seen, v):
+        w, tau = ngmp.sample("w", MvNormal(np.zeros(D), covariance=v)), ngmp.sample("tau", Gamma(a, rate=b))
+        ngmp.sample("y", Normal(dot(x, w), precision=tau), obs=y, mask=seen)
+
+    given = [np.asarray(x, np.float32) for x in (X, np.full(N, y))]
+    post = ngmp.compile(model)(*given, np.arange(N) == 4, np.float32(450.0))
+    assert post.converged
+    np.testing.assert_allclose(post["tau"].mean, (a + 0.5) / (b + 0.5 * y**2), rtol=1e-4)
+
+
 def scaled(c, y):
     z = ngmp.sample("z", Normal(0.3, variance=np.full(3, 2.0)))
     ngmp.sample("y", Poisson(exp(c * z + 0.2)), obs=y)

@@ -114,10 +114,16 @@ def test_unknown_noise(method):
 
 
 def test_unknown_noise_in_single_precision():
-    program = ngmp.compile(unknown_noise)
-    y = (NOISE * RNG.normal(size=40) + 1000).astype(np.float32)
+    """Data 10^4 noise standard deviations from zero: residuals are computed about the start, so every set converges."""
+    rng = np.random.default_rng(0)
+    rng.normal(size=400)  # those that came before, of the data on which it was seen to fail
+    y = (NOISE * rng.normal(size=(8, 40)) + 1000).astype(np.float32)
+    program = jax.vmap(ngmp.compile(unknown_noise), (0, None))
     post, right = program(y, np.float32(1000)), program(y.astype(float) - 1000, np.float64(0))
-    np.testing.assert_allclose(post.free_energy, right.free_energy, atol=0.05)
+    assert post.converged.all() and right.converged.all()
+    assert post.sweeps.max() < 30
+    np.testing.assert_allclose(post.free_energy, right.free_energy, atol=1e-3)
+    np.testing.assert_allclose(post["tau"].mean, right["tau"].mean, rtol=1e-4)
 
 
 def test_large_counts():

@@ -218,19 +218,25 @@ def test_constant_indices_out_of_range_are_refused_while_compiling():
 
 
 def test_the_fifth_compilation_for_a_number_says_so():
-    program = ngmp.compile(counts)
+    def repeated(y, times, shift):
+        x = ngmp.sample("x", Normal(shift, variance=1.0))
+        for _ in range(times):
+            ngmp.sample("y", Normal(x, variance=1.0), obs=y)
+
+    program = ngmp.compile(repeated)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for k in range(4):
-            program(Y, shift=k)
-            program(Y, shift=np.asarray(k))
-            program(Y, shift=float(k))
-    with pytest.warns(ngmp.CompilationWarning, match=r"5th time.*'shift'.*int.*0, 1, 2, 3, 4.*np.asarray\(4\)") as said:
-        program(Y, shift=4)
+        for k in range(1, 5):
+            program(Y, k, 0.0)
+        for k in range(6):  # data: they compile nothing
+            program(Y, 1, k)
+            program(Y, 1, float(k))
+    with pytest.warns(ngmp.CompilationWarning, match=r"5th time.*'times'.*int.*lately.* 5\).*structure") as said:
+        program(Y, 5, 0.0)
     assert len(said) == 1 and said[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        program(Y, shift=5)
+        program(Y, 6, 0.0)
 
 
 def test_one_and_true_are_not_the_same():

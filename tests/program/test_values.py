@@ -107,6 +107,17 @@ def test_copies_and_pickles_are_programs_of_their_own():
         np.testing.assert_array_equal(other(y=Y).free_energy, expected)
 
 
+def test_specialisations_and_descriptions_can_be_copied_and_pickled():
+    found = ngmp.compile(ngmp_models.poisson_chain).specialise(y=Y)
+    described = ngmp.compile(ngmp_models.poisson_chain).lower(y=Y)
+    for copied in (lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy):
+        assert copied(found) == found and hash(copied(found)) == hash(found)
+        assert copied(described).plan == described.plan and "chain" in copied(described).describe()
+    leaves = ngmp.compile(ngmp_models.poisson_chain)(y=Y).state.leaves
+    energy = jax.jit(lambda program: program.map.energy(leaves))
+    np.testing.assert_allclose(energy(pickle.loads(pickle.dumps(found))), energy(found))
+
+
 def test_what_cannot_be_pickled_says_why():
     with pytest.raises(pickle.PicklingError, match="its model .*top level of a module"):
         pickle.dumps(ngmp.compile(counted()[0]))
@@ -127,7 +138,33 @@ def test_a_program_is_used_after_fork():
         if child:
             assert os.waitpid(child, 0)[1] == 0
     """
+    one, other = printed(script).split()
+    assert one == other
+
+
+def printed(script: str) -> str:
+    """What a process of its own prints."""
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
-    one, other = run.stdout.split()
-    assert one == other
+    return run.stdout
+
+
+def test_a_program_that_was_used_before_fork_says_so():
+    """Any operation of jax would hang there."""
+    script = """
+        import os
+        import numpy as np
+        import ngmp_compiler as ngmp, ngmp_models
+        program = ngmp.compile(ngmp_models.mean_precision)
+        program(y=np.arange(4.0))
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == 0
+        else:
+            try:
+                program(y=np.arange(4.0))
+            except RuntimeError as error:
+                print(error, flush=True)
+            os._exit(0)
+    """
+    said = printed(script)
+    assert "used before os.fork()" in said and "'spawn'" in said

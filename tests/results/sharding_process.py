@@ -14,7 +14,7 @@ import ngmp_compiler as ngmp
 import ngmp_models
 
 RNG = np.random.default_rng(0)
-N = 64
+N = 1024  # longer than what the solver stacks
 READINGS = 1.0 + RNG.normal(size=N)
 REGRESSION = {"features": RNG.normal(size=(N, 3)), "y": RNG.integers(0, 2, N)}
 PANEL = RNG.poisson(3.0, size=(16, 12))  # 16 chains

@@ -340,7 +340,7 @@ def test_bad_probabilities(p):
 def test_outcomes_without_an_order():
     _, prediction = _predict(lambda: Categorical(probs=np.array([0.2, 0.3, 0.5])), COUNTS % 3)
     for call in (lambda: prediction.quantile(0.5), lambda: prediction.cdf(1.0)):
-        with pytest.raises(ValueError, match="site 'y': .*Categorical.*Bernoulli, Beta, Binomial, Gamma"):
+        with pytest.raises(ValueError, match="site 'y': .*Categorical.*Bernoulli, Beta, .*Binomial, .*Gamma"):
             call()
 
 

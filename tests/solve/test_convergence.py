@@ -14,7 +14,8 @@ from scipy.optimize import brentq
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, MvNormal, Normal, Poisson, dot, exp
 from ngmp_compiler import options as _options
-from ngmp_compiler.solve.moves import blurred, broadens, within
+from ngmp_compiler.results.blur import blurred
+from ngmp_compiler.solve.moves import broadens, within
 from ngmp_compiler.solve.step import as_step
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian

@@ -11,7 +11,6 @@ import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler import Gamma, Normal, exp
 from ngmp_compiler.solve.anderson import AndersonState
-from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.families import Gamma as GammaFamily
 from ngmp_kernels.families import Gaussian, MvGaussian
 
@@ -202,7 +201,23 @@ def _toward_s(m, v, mean, variance):
     return d1 - mean * d2, 0.5 * d2
 
 
-def test_an_improper_cavity_gives_the_message_of_mean_field_and_nothing_is_clipped():
+def _toward_r(m, v, mean, variance):
+    """The target on r by brute force: `l(r) = log ∫ N(r; 0, e^{-s}) N(s; m, v) ds`, second differences for l''."""
+    s = m + np.linspace(-9, 9, 4001) * np.sqrt(v)
+    r = mean + np.linspace(-8, 8, 801) * np.sqrt(variance)
+
+    def message(r):
+        return np.log(np.exp(0.5 * s - 0.5 * r[:, None] ** 2 * np.exp(s) - 0.5 * (s - m) ** 2 / v).sum(1))
+
+    weight, h = np.exp(-0.5 * (r - mean) ** 2 / variance), 1e-3
+    weight /= weight.sum()
+    left, here, right = message(r - h), message(r), message(r + h)
+    first, second = (right - left) / (2 * h), (right - 2 * here + left) / h**2
+    d1, d2 = (weight * first).sum(), (weight * second).sum()
+    return np.array([d1 - mean * d2, 0.5 * d2])
+
+
+def test_an_improper_cavity_is_heard_by_mean_field_in_part_and_nothing_is_clipped():
     y = np.array([0.3, -0.4])
     program = ngmp.compile(_shared_noise, solver=optax.sgd(1.0))  # the step is then target minus leaf
     state = program.init(y=y)
@@ -218,10 +233,12 @@ def test_an_improper_cavity_gives_the_message_of_mean_field_and_nothing_is_clipp
     for key, leaf in leaves.items():  # the sites are as they were, the negative precision included
         np.testing.assert_array_equal(np.stack(after.leaves[key].natural), np.stack(leaf.natural))
     target = {key: leaves[key] + after.step[key] for key in leaves}
-    # Toward the residual of the first datum the message does not exist: it hears E[e^s], and is counted. That of the
-    # second does.
-    expected = [0.0, -0.5 * np.exp(0.5 + 2.5)]
-    np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], expected, rtol=1e-9, atol=1e-12)
+    # Of the first datum, a fifth of the site on s can be left out: its square is, and the rest is E[e^s] of mean field.
+    precision, linear = 0.2 - 0.2**2 * 1.0, 0.1 - 0.2**2 * 0.3
+    q = 0.04 * _toward_r(linear / precision, 1 / precision, (0.3 / 4 + 0.1) / 1.25, 1 / 1.25)
+    expected = q + 0.96 * np.array([0.0, -0.5 * np.exp(0.5 + 2.5)])
+    # Hermite nodes see the narrow peak of such a broad mixture to a fifth, of four hundredths.
+    np.testing.assert_allclose(np.stack(target["y.r"].natural)[:, 0], expected, rtol=1e-3, atol=3e-3)
     assert int(after.borrowed) == 1
     assert target["y.r"].precision[1] > 0.01
     # Toward s the cavities are those of the residuals, which are proper: targets as ever. Of the step toward them a row
@@ -232,23 +249,6 @@ def test_an_improper_cavity_gives_the_message_of_mean_field_and_nothing_is_clipp
         lost = 2 * whole[1]
         part = min(1.0, 0.75 * 0.2 / lost) if lost > 0 else 1.0
         np.testing.assert_allclose(np.stack(after.step["y.s"].natural)[:, i], part * whole, rtol=2e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("precision", [-3.0, -1e-9, 1e-9, 2.0])
-def test_a_log_precision_hears_of_a_residual_that_nothing_else_ties(precision):
-    """`l(s) = log ∫ N(r; 0, e^{-s}) e^{h r - λ r²/2} dr` exists for any λ > -e^s: brute force, up to a constant."""
-    h, mean, variance = 0.7, 3.0, 0.04
-    r = np.linspace(-12, 12, 40001)
-    s = mean + np.linspace(-4, 4, 81) * np.sqrt(variance)
-    integrand = 0.5 * s[:, None] - 0.5 * (np.exp(s)[:, None] + precision) * r**2 + h * r
-    expected = np.log(np.sum(np.exp(integrand), 1))
-    factor, q = NoiseLogPrecision(), Gaussian.from_mean_variance(jnp.full(1, mean), jnp.full(1, variance))
-    cavities = (Gaussian(jnp.full(1, h), jnp.full(1, -0.5 * precision)), q)
-    assert factor.message_exists(1, q, cavities)[0]
-    found = np.asarray(factor.log_message(1, cavities)(jnp.asarray(s)[:, None]))[:, 0]
-    np.testing.assert_allclose(found - found[40], expected - expected[40], atol=1e-6)
-    too_far = (Gaussian(jnp.full(1, h), jnp.full(1, 0.5 * np.exp(mean))), q)
-    assert not factor.message_exists(1, q, too_far)[0]
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged")

@@ -10,8 +10,11 @@ from jaxtyping import Array, Bool, Float
 from ..distribution import (
     BERNOULLI,
     BETA,
+    CLOGLOG_GAUSSIAN,
     CONSTANT,
     GAUSSIAN,
+    PHI_GAUSSIAN,
+    SIGMOID_GAUSSIAN,
     Distribution,
     Lowered,
     Signature,
@@ -28,6 +31,7 @@ from ..numerics.special import binomial_cdf, log_probability, safe_log
 from ..quadrature.predictive import threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .generic import ConstantFactor
+from .linked import LINKS, BinomialLinked, lower_linked
 from .logistic import AbstractLogistic
 
 _BINARY = "outcomes must be 0 or 1"
@@ -152,23 +156,46 @@ def _lower_constant(out: Any, **given: Any) -> Lowered:
 
 
 _GIVEN = ("probs", "logits")
+_LINKED = (
+    (PHI_GAUSSIAN, lambda probs, **given: lower_linked(probit=probs, **given)),
+    (CLOGLOG_GAUSSIAN, lambda probs, **given: lower_linked(cloglog=probs, **given)),
+)
+
+
+def through(owner: str, given: dict[str, Any], link: str) -> dict[str, Any]:
+    """The predictor under the name of its link."""
+    if link not in ("logit", "probit", "cloglog"):
+        raise ValueError(f"{owner} was given link={link!r}; the links are 'logit', 'probit' and 'cloglog'")
+    if link != "logit" and "logits" in given:
+        return {link: given["logits"]}
+    return given
 
 
 @register
 class Bernoulli(Distribution):
-    """`Bernoulli(probs=)` or `Bernoulli(logits=)`: logits affine in Gaussian variables, probs a Beta variable."""
+    """`Bernoulli(probs=)` or `Bernoulli(logits=)`: logits affine in Gaussian variables, probs a Beta variable.
+
+    Other links: `Bernoulli(probit=)`, `Bernoulli(cloglog=)`, or `link="probit"` beside `logits=`.
+    """
 
     __slots__ = ()
     support = "classes"
     family = BernoulliFamily
-    event_ndims: ClassVar = {"out": 0, "probs": 0, "logits": 0}
+    event_ndims: ClassVar = dict.fromkeys(("out", "probs", "logits", "probit", "cloglog"), 0)
     placeholder = 0
     signatures = (
         on(BernoulliLogit, out=CONSTANT, logits=GAUSSIAN),
         on(BernoulliProbs, out=CONSTANT, probs=BETA),
+        on(BernoulliLogit, out=CONSTANT, probs=SIGMOID_GAUSSIAN),
+        *(Signature({"out": CONSTANT, "probs": kind}, lower, BinomialLinked) for kind, lower in _LINKED),
+        *(Signature({"out": CONSTANT, k: GAUSSIAN}, lower_linked, BinomialLinked) for k in LINKS),
+        *(Signature({"out": CONSTANT, k: CONSTANT}, lower_linked, ConstantFactor) for k in LINKS),
         *(Signature({"out": BERNOULLI, k: CONSTANT}, _lower_prior, BernoulliPrior) for k in _GIVEN),
         *(Signature({"out": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
     )
 
-    def __init__(self, *, probs: Any = None, logits: Any = None):
-        self.arguments = exactly_one("Bernoulli", probs=probs, logits=logits)
+    def __init__(
+        self, *, probs: Any = None, logits: Any = None, probit: Any = None, cloglog: Any = None, link: str = "logit"
+    ):
+        given = exactly_one("Bernoulli", probs=probs, logits=logits, probit=probit, cloglog=cloglog)
+        self.arguments = through("Bernoulli", given, link)

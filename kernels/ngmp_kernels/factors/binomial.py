@@ -8,8 +8,11 @@ from jaxtyping import Array, Bool, Float
 
 from ..distribution import (
     BETA,
+    CLOGLOG_GAUSSIAN,
     CONSTANT,
     GAUSSIAN,
+    PHI_GAUSSIAN,
+    SIGMOID_GAUSSIAN,
     Distribution,
     Lowered,
     Signature,
@@ -22,8 +25,9 @@ from ..factor import AbstractConjugate, Cavities, Families, Values
 from ..families import Beta, Gaussian
 from ..numerics.logarithm import softplus
 from ..numerics.special import binomial_cdf, is_count, log_binomial, safe_log
-from .bernoulli import BernoulliPrior, as_logits, logit_cdf
+from .bernoulli import BernoulliPrior, as_logits, logit_cdf, through
 from .generic import ConstantFactor
+from .linked import LINKS, BinomialLinked, lower_linked
 from .logistic import AbstractLogistic
 
 
@@ -107,21 +111,42 @@ def _lower_constant(out: Any, n: Any, **given: Any) -> Lowered:
 
 
 _GIVEN = ("probs", "logits")
+_LINKED = (
+    (PHI_GAUSSIAN, lambda probs, **given: lower_linked(probit=probs, **given)),
+    (CLOGLOG_GAUSSIAN, lambda probs, **given: lower_linked(cloglog=probs, **given)),
+)
 
 
 @register
 class Binomial(Distribution):
-    """`Binomial(n, probs=)` or `Binomial(n, logits=)`: logits affine in Gaussian variables, probs a Beta variable."""
+    """`Binomial(n, probs=)` or `Binomial(n, logits=)`: logits affine in Gaussian variables, probs a Beta variable.
+
+    Other links: `Binomial(n, probit=)`, `Binomial(n, cloglog=)`, or `link="probit"` beside `logits=`.
+    """
 
     __slots__ = ()
     family = None
-    event_ndims: ClassVar = {"out": 0, "n": 0, "probs": 0, "logits": 0}
+    event_ndims: ClassVar = dict.fromkeys(("out", "n", "probs", "logits", "probit", "cloglog"), 0)
     placeholder = 0
     signatures = (
         on(BinomialLogit, out=CONSTANT, n=CONSTANT, logits=GAUSSIAN),
         on(BinomialProbs, out=CONSTANT, n=CONSTANT, probs=BETA),
+        on(BinomialLogit, out=CONSTANT, n=CONSTANT, probs=SIGMOID_GAUSSIAN),
+        *(Signature({"out": CONSTANT, "n": CONSTANT, "probs": kind}, lower, BinomialLinked) for kind, lower in _LINKED),
+        *(Signature({"out": CONSTANT, "n": CONSTANT, k: GAUSSIAN}, lower_linked, BinomialLinked) for k in LINKS),
+        *(Signature({"out": CONSTANT, "n": CONSTANT, k: CONSTANT}, lower_linked, ConstantFactor) for k in LINKS),
         *(Signature({"out": CONSTANT, "n": CONSTANT, k: CONSTANT}, _lower_constant, ConstantFactor) for k in _GIVEN),
     )
 
-    def __init__(self, n: Any, *, probs: Any = None, logits: Any = None):
-        self.arguments = {"n": n, **exactly_one("Binomial", probs=probs, logits=logits)}
+    def __init__(
+        self, n: Any, *, probs: Any = None, logits: Any = None, probit: Any = None, cloglog: Any = None,
+        link: str = "logit",
+    ):  # fmt: skip
+        given = exactly_one("Binomial", probs=probs, logits=logits, probit=probit, cloglog=cloglog)
+        self.arguments = {"n": n, **through("Binomial", given, link)}
+
+    def draw(self, key: Any, like: Array, n: Array, **given: Array) -> Array | None:
+        if not given.keys() & {"probs", "logits"}:
+            return None
+        probs = given["probs"] if "probs" in given else jax.nn.sigmoid(given["logits"])
+        return jax.random.binomial(key, n, probs, like.shape, like.dtype)

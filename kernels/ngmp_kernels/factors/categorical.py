@@ -38,6 +38,7 @@ from .categorical_table import (
 from .generic import ConstantFactor
 from .latent_probs import LatentProbs
 from .learned_table import LearnedEmission, LearnedTransition
+from .softmax import SIGNATURE as SOFTMAX
 
 
 class CategoricalPrior(AbstractConjugate):
@@ -150,10 +151,12 @@ _GIVEN = ("probs", "logits")
 class Categorical(Distribution):
     """`Categorical(probs=)` or `Categorical(logits=)` over K classes, numbered from 0.
 
-    Constants, a Dirichlet variable (probs), or `take(table, z1, z2, ...)`: the row of a
-    table picked by other categorical variables, where the table is a constant (K1, K2, ..., K) or, as probs, Dirichlet
-    variables of batch shape (K1, K2, ...), which are learned. Logical gates are tables of zeros and ones between
-    variables of two classes; a Bernoulli variable has a family of its own and cannot be an index.
+    Constants, a Dirichlet variable (probs), Gaussian scores of an observed class (logits: `A @ w`, `ngmp.stack` of
+    numbers, or a plate whose last axis is that of the classes; one of them may be the constant 0), or
+    `take(table, z1, z2, ...)`: the row of a table picked by other categorical variables, where the table is a constant
+    (K1, K2, ..., K) or, as probs, Dirichlet variables of batch shape (K1, K2, ...), which are learned. Logical gates
+    are tables of zeros and ones between variables of two classes; a Bernoulli variable has a family of its own and
+    cannot be an index.
     """
 
     __slots__ = ()
@@ -171,6 +174,7 @@ class Categorical(Distribution):
         on(LatentProbs, out=CATEGORICAL, probs=DIRICHLET),
         Signature({"out": CATEGORICAL, "probs": TAKE_DIRICHLET}, _lower_learned_transition, LearnedTransition),
         Signature({"out": CONSTANT, "probs": TAKE_DIRICHLET}, _lower_learned_emission, LearnedEmission),
+        SOFTMAX,
     )
 
     def __init__(self, *, probs: Any = None, logits: Any = None):

@@ -26,10 +26,11 @@ from ..factor import (
     Values,
 )
 from ..families import AbstractFamily, Categorical
+from .around import AbstractAround
 from .mixture import Mixture
 
 
-class Gated(AbstractProjected):
+class Gated(AbstractAround, AbstractProjected):
     r"""`f(x, z) = base(x)^{[z in k]}` for a set k of classes.
 
     With $\pi_k$ the cavity probability of these classes and $\ell$ the log-messages of the base:
@@ -44,7 +45,6 @@ class Gated(AbstractProjected):
         tied: whether the outcome is latent, so that the core may need a first leaf to be proper.
     """
 
-    base: AbstractFactor
     k: Float[Values, "#n K"]
     parts: int = eqx.field(static=True)
     tied: bool = eqx.field(static=True, default=False)
@@ -57,19 +57,12 @@ class Gated(AbstractProjected):
     def families(self) -> Families:
         return (*self.base.families, Categorical)
 
-    @property
-    def support(self) -> str | None:
-        return self.base.support
-
-    @property
-    def label(self) -> str:
-        return f"{type(self).__name__}({self.base.label})"
-
     def _log_gate(self, z: Categorical) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """`log pi_k` and `log(1 - pi_k)`, each as a sum over its classes."""
         log_probs = jax.nn.log_softmax(z.eta1, axis=-1)
         own = self._own()
-        never = jnp.log(jnp.finfo(log_probs.dtype).tiny).astype(log_probs.dtype)
+        # Far below any log-probability: in single precision the evidence of a datum is soon less than log(tiny).
+        never = jnp.asarray(-1e30, log_probs.dtype)
         open_ = jax.nn.logsumexp(jnp.where(own, log_probs, never), axis=-1)
         return open_, jax.nn.logsumexp(jnp.where(own, never, log_probs), axis=-1)
 

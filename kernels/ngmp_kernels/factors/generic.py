@@ -1,6 +1,6 @@
 """Factors that belong to no distribution: any log-density, and factors with no random variable left."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -108,7 +108,7 @@ class GenericFactor(AbstractProjected):
         flat = [jnp.broadcast_to(x[..., 0], shape[:-1]).reshape(-1) if alone
                 else jnp.broadcast_to(x, shape).reshape(-1, n) for x, alone in zip(z, one, strict=True)]  # fmt: skip
         axes = [0 if c.shape[0] == n else None for c in self.constants]
-        constants = [c if axis == 0 else c[0] for c, axis in zip(self.constants, axes, strict=True)]
+        constants = [jnp.asarray(c if axis == 0 else c[0]) for c, axis in zip(self.constants, axes, strict=True)]
         over_n = jax.vmap(self._single, in_axes=(*(None if alone else 0 for alone in one), *axes))
         value = jax.vmap(over_n, in_axes=(*(0 for _ in z), *(None for _ in axes)))(*flat, *constants)
         if jnp.ndim(value) != 2:
@@ -152,7 +152,7 @@ class GenericDensity(Distribution):
 
     @property
     def label(self) -> str:
-        return "ngmp.factor"
+        return self.said or "ngmp.factor"
 
     @property
     def key(self) -> Hashable:
@@ -164,7 +164,10 @@ class GenericDensity(Distribution):
         return (Signature(dict.fromkeys(self.arguments, kinds), self._lower, GenericFactor),)
 
     def _lower(self, **arguments: Any) -> Lowered:
-        values = list(arguments.values())
+        return self.at(*arguments.values())
+
+    def at(self, *values: Any) -> Lowered:
+        """The factor of these arguments, constants as arrays."""
         constant = [isinstance(v, (jax.Array, np.ndarray)) for v in values]
         if all(constant):
             return self._numbers(values)
@@ -178,7 +181,7 @@ class GenericDensity(Distribution):
         factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
         return Lowered(factor, variables)
 
-    def _numbers(self, constants: list[Array]) -> Lowered:
+    def _numbers(self, constants: Sequence[Array]) -> Lowered:
         """Of numbers only, where hyperparameters are integrated."""
         n = max(c.shape[0] for c in constants)
         value = jax.vmap(self.log_density)(*(jnp.broadcast_to(c, (n, *c.shape[1:])) for c in constants))

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import AbstractFamily, Gaussian, MvGaussian
 from ..quadrature.predictive import product_nodes
-from ..quadrature.projection import Quadrature, tangent_projection
+from ..quadrature.projection import GaussHermite, Quadrature, nodes, tangent_projection
 
 
 class JointFactor(AbstractProjected):
@@ -39,6 +39,10 @@ class JointFactor(AbstractProjected):
     @property
     def hard(self) -> bool:  # type: ignore[override]
         return self.base.hard
+
+    @property
+    def matches(self) -> str:  # type: ignore[override]
+        return "" if self.rest else self.base.matches
 
     @property
     def rest(self) -> tuple[int, ...]:
@@ -75,8 +79,21 @@ class JointFactor(AbstractProjected):
 
         return evaluate
 
+    def _closed(self, j: int, cavities: Cavities) -> LogMessage | None:
+        """The message toward j where `base` integrates all of the rest, but j, in closed form; else None. That toward
+        one of the rest is a sum over the nodes of the joint edge."""
+        toward = () if j == 0 else (self.rest[j - 1],)
+        apart = self._apart([None] * len(self.members), cavities[1:])
+        closed = self.base.joint_message((*self.members, *toward), tuple(apart))
+        if closed is None or j == 0:
+            return None if closed is None else lambda z: closed(*jnp.moveaxis(z, -1, 0))
+        u, log_weights = nodes(_few(len(self.members)), cavities[0])
+        u = jnp.moveaxis(u, -1, 0)[:, :, None]  # entries, nodes, those of z, n
+        return lambda z: jax.nn.logsumexp(log_weights[:, None] + closed(*u, z[None]), axis=0)
+
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
-        return self.fractional_message(j, cavities, 1.0, Quadrature())
+        closed = self._closed(j, cavities) if self.rest else None
+        return self.fractional_message(j, cavities, 1.0, Quadrature()) if closed is None else closed
 
     def fractional_message(
         self, j: int, cavities: Cavities, power: float, quadrature: AbstractQuadrature
@@ -104,7 +121,7 @@ class JointFactor(AbstractProjected):
 
     def project(self, j: int, marginal: Any, cavities: Cavities, quadrature: AbstractQuadrature) -> AbstractFamily:
         if j == 0 and isinstance(quadrature, Quadrature) and self._expectation(marginal) is not None:
-            return _by_gradients(self._value, marginal)
+            return by_gradients(self._value, marginal)
         return tangent_projection(marginal, self.log_message(j, cavities), quadrature)
 
     def expected_log_message(
@@ -140,7 +157,12 @@ class JointFactor(AbstractProjected):
         return self.base.moments(*self._apart(jnp.moveaxis(z[0], -1, 0), z[1:]))
 
 
-def _by_gradients(expectation: Any, q: MvGaussian) -> MvGaussian:
+def _few(dimensions: int) -> AbstractQuadrature:
+    """Nodes for an edge whose cavity many other factors make narrow."""
+    return GaussHermite(5) if dimensions == 3 else Quadrature()
+
+
+def by_gradients(expectation: Any, q: MvGaussian) -> MvGaussian:
     """Bonnet and Price, from `E[l]` as a function of mean and covariance: `E[l'] = d/dm`, `E[l''] = 2 d/dV`."""
 
     def total(mean: Array, covariance: Array) -> Array:

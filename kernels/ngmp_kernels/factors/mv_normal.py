@@ -21,6 +21,7 @@ from ..factor import AbstractConjugate, Cavities, Families
 from ..families import MvGaussian
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
 from ..numerics.special import LOG_2PI
+from .bilinear import vector_signatures, whole_mean
 from .wishart import MvNormalPrecision, NoiseWishart, lower_noise, lower_precision
 
 
@@ -43,7 +44,11 @@ class MvNormalNoise(AbstractConjugate):
         return MvGaussian(jnp.zeros_like(self.precision[..., 0]), -0.5 * self.precision), self._log_scale()
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
-        text = "covariance or precision must be positive definite (positive, when a scalar or a vector)"
+        text = (
+            "covariance or precision must be symmetric and positive definite (positive, when a scalar or a vector); of "
+            "a state with singular noise carry the last values as scalars (AR(p), seasons), or give a vector the "
+            "precision tau * R, R of any rank (ngmp.rw2, ngmp.seasonal, ngmp.structure(R))"
+        )
         return {text: jnp.isfinite(self.log_det)}
 
     def moments(self, r: Array) -> tuple[Array, Array]:
@@ -82,9 +87,16 @@ def _precision_and_log_det(name: str, value: Array, d: int) -> tuple[Array, Arra
         diagonal = value if name == "precision" else 1.0 / value
         diagonal = jnp.broadcast_to(diagonal.reshape(value.shape[0], -1), (value.shape[0], d))
         return diagonal[..., None] * eye, jnp.sum(jnp.log(diagonal), -1)
-    value = 0.5 * (value + jnp.swapaxes(value, -1, -2))
+    other, eps = jnp.swapaxes(value, -1, -2), jnp.finfo(value.dtype).eps
+    most = jnp.max(jnp.abs(value), (-2, -1))
+    symmetric = jnp.max(jnp.abs(value - other), (-2, -1)) <= eps**0.5 * most
+    value = 0.5 * (value + other)
     chol = cholesky(value)  # not positive definite: NaN, which `checks` reports
-    return (value, log_det(chol)) if name == "precision" else (inverse(chol), -log_det(chol))
+    # The last pivot of a singular matrix is rounding. A smooth kernel, a covariance, comes close to it.
+    least = (d if name == "precision" else 1) * eps * most
+    regular = jnp.min(jnp.diagonal(chol, axis1=-2, axis2=-1), -1) ** 2 > least
+    volume = jnp.where(symmetric & regular, log_det(chol), jnp.nan)
+    return (value, volume) if name == "precision" else (inverse(chol), -volume)
 
 
 def _lower(out: Any, mean: Any, **scale: Any) -> Lowered:
@@ -106,14 +118,15 @@ _ANY = CONSTANT | MV_GAUSSIAN
 class MvNormal(Distribution):
     """`MvNormal(mean, covariance=)` or `MvNormal(mean, precision=)`: a scalar, a vector (diagonal) or a matrix.
 
-    The precision may be a Wishart variable.
-    The mean is a constant vector or vector-valued affine in Gaussian variables, such as `A @ x + b`. Of a matrix
-    only the symmetric part counts.
+    The precision may be a Wishart variable, or `tau * R` with a Gamma variable tau and a structure R, as `ngmp.rw2` and
+    its like make them; then `constraint="sum"`, or rows A, keep `A x = 0` exactly.
+    The mean is a constant vector or vector-valued affine in Gaussian variables, such as `A @ x + b`, where A may be
+    random too: vectors are its rows. Of a matrix only the symmetric part counts.
     """
 
-    __slots__ = ()
+    __slots__ = ("constraint",)
     family = MvGaussian
-    event_ndims: ClassVar = {"out": 1, "mean": 1, "covariance": None, "precision": None}
+    event_ndims: ClassVar = {"out": 1, "mean": 1, "covariance": None, "precision": None, "lefts": 1, "rights": 1}
     placeholder = 0.0
     signatures = (
         *(
@@ -122,7 +135,13 @@ class MvNormal(Distribution):
         ),
         Signature({"out": CONSTANT, "mean": CONSTANT, "precision": WISHART}, lower_precision, MvNormalPrecision),
         Signature({"out": _ANY, "mean": _ANY, "precision": WISHART}, lower_noise, NoiseWishart),
+        *vector_signatures(_precision_and_log_det),
     )
 
-    def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None):
+    @staticmethod
+    def plain(**arguments: Any) -> dict[str, Any]:
+        return whole_mean(**arguments)
+
+    def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None, constraint: Any = None):
+        self.constraint = constraint
         self.arguments = {"mean": mean, **exactly_one("MvNormal", covariance=covariance, precision=precision)}

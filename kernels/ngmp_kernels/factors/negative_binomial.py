@@ -139,3 +139,9 @@ class NegativeBinomial(Distribution):
 
     def __init__(self, *, mean: Any, dispersion: Any):
         self.arguments = {"mean": mean, "dispersion": dispersion}
+
+    def draw(self, key: Any, like: Array, mean: Array, dispersion: Array) -> Array:
+        """Poisson counts of a rate that is Gamma."""
+        one, other = jax.random.split(key)
+        rate = mean / dispersion * jax.random.gamma(one, dispersion, like.shape, like.dtype)
+        return jax.random.poisson(other, rate, like.shape).astype(like.dtype)

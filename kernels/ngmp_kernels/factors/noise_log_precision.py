@@ -1,12 +1,12 @@
 """Zero-mean normal noise of unknown log-precision: `r ~ N(0, e^{-s})`."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
-from jaxtyping import Array, Bool
+from jax.scipy.special import log_ndtr, ndtr
+from jaxtyping import Array
 
 from ..factor import AbstractQuadrature, Cavities, Families, LogMessage, nested_quadrature
 from ..families import Gaussian
@@ -24,10 +24,7 @@ LOG_PRECISION = {"precision": lambda s: s, "variance": lambda s: -1.0 * s, "std"
 class NoiseLogPrecision(AbstractNoise):
     """`f(r, s) = N(r; 0, e^{-s})`.
 
-    Toward s, with cavity r ~ N(m, v):  `l(s) = log N(0; m, v + e^{-s})`. With a cavity `exp{h r - λ r^2/2}`, λ of any
-    sign, it is `h^2 / 2(e^s + λ) - log(1 + λ e^{-s})/2` up to a constant, while e^s > -λ: the factor itself ties r.
-    So in a hierarchy, where all that is known of the residual of s_l, this factor apart, is one message, flat or worse
-    for a row that has its own noise, nothing jumps as λ passes zero.
+    Toward s, with cavity r ~ N(m, v):  `l(s) = log N(0; m, v + e^{-s})`.
     Toward r, with cavity s ~ N(m, v):  `l(r) = log ∫ N(r; 0, e^{-s}) N(s; m, v) ds`, a one-dimensional integral, by
     the trapezoidal rule on 32 nodes about the mode of the integrand, `s* = m + v/2 - u` with
     `u e^u = (v r^2/2) e^{m + v/2}` (Lambert's W). They reach to where it has fallen by the rounding unit: right to
@@ -38,6 +35,7 @@ class NoiseLogPrecision(AbstractNoise):
     interfaces: ClassVar[tuple[str, ...]] = ("r", "s")
     families: ClassVar[Families] = (Gaussian, Gaussian)
     joins: ClassVar[str] = "asked"  # the paper has an edge for each
+    matches: ClassVar[str] = "own"
 
     def log_density(self, r: Array, s: Array) -> Array:
         return 0.5 * s - 0.5 * LOG_2PI - 0.5 * r * r * safe_exp(s)
@@ -46,26 +44,14 @@ class NoiseLogPrecision(AbstractNoise):
         cavity = cavities[1 - j]
         if j == 0:
             return lambda r: self._scale_mixture(r, cavity.mean, cavity.variance)
-        proper, h, lam = cavity.is_proper(), cavity.eta1, -2.0 * cavity.eta2
-        known = Gaussian(h, jnp.where(proper, cavity.eta2, -0.5))
-        m, v = known.mean, known.variance
-        log_v, least = safe_log_lanes(v), jnp.where(proper, 0.0, -2.0 * lam)
+        m, v = cavity.mean, cavity.variance
+        log_v = safe_log_lanes(v)
 
         def toward_s(s: Array) -> Array:
             log_precision = s - softplus(s + log_v)  # -log(v + e^{-s})
-            ordinary = 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * m * safe_exp(log_precision)
-            precision = jnp.maximum(safe_exp(s), least)  # flat beyond where `message_exists` looks
-            ratio = jnp.where(proper, 0.0, lam / jnp.where(proper, 1.0, precision))
-            extended = 0.5 * h * h / jnp.where(proper, 1.0, precision + lam) - 0.5 * log1p(ratio)
-            return jnp.where(proper, ordinary, extended)
+            return 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * m * safe_exp(log_precision)
 
         return toward_s
-
-    def message_exists(self, j: int, marginal: Any, cavities: Cavities) -> Bool[Array, " n"]:
-        cavity = cavities[1 - j]
-        if j == 0:
-            return cavity.is_proper()
-        return cavity.is_proper() | (4.0 * cavity.eta2 < safe_exp(marginal.mean - 4.0 * marginal.std))
 
     def _scale_mixture(self, r: Array, m: Array, v: Array) -> Array:
         # The integral does not depend on where its nodes are, so neither do derivatives.
@@ -122,6 +108,11 @@ class NoiseLogPrecision(AbstractNoise):
     def moments(self, r: Array, s: Array) -> tuple[Array, Array]:
         mean, variance = jnp.broadcast_arrays(-r, safe_exp(-s))
         return mean, variance
+
+    def log_tails(self, out: Array, r: Array, s: Array) -> tuple[Array, Array]:
+        """Logarithms of `P(outcome <= out | r, s)` and of the rest."""
+        u = (out + r) * safe_exp(0.5 * s)
+        return log_ndtr(u), log_ndtr(-u)
 
     def cdf(self, out: Array, r: Array, s: Array) -> Array:
         return ndtr((out + r) * safe_exp(0.5 * s))

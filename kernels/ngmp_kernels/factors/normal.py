@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
+from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import (
@@ -31,8 +31,11 @@ from ..factor import AbstractConjugate, AbstractProjected, AbstractQuadrature, C
 from ..families import Gamma, Gaussian
 from ..numerics.special import LOG_2PI, safe_exp, safe_log
 from ..quadrature.predictive import log_precision_nodes
+from .bilinear import SIGNATURES as SEVERAL_PRODUCTS
+from .bilinear import whole_mean
 from .exponential import settle
 from .inverse_gamma import NoiseVariance, NormalVariance
+from .multiple import with_multiples
 from .noise_log_precision import LOG_PRECISION, NoiseLogPrecision
 from .normal_noise import NoisePrecision, mean_variance
 from .product import ProductNoise, lower_product
@@ -61,6 +64,11 @@ class NormalNoise(AbstractConjugate):
 
     def moments(self, r: Array) -> tuple[Array, Array]:
         return -r, jnp.broadcast_to(1.0 / self.precision, r.shape)
+
+    def log_tails(self, out: Array, r: Array) -> tuple[Array, Array]:
+        """Logarithms of `P(outcome <= out | r)` and of the rest."""
+        u = (out + r) * jnp.sqrt(self.precision)
+        return log_ndtr(u), log_ndtr(-u)
 
     def cdf(self, out: Array, r: Array) -> Array:
         return ndtr((out + r) * jnp.sqrt(self.precision))
@@ -244,16 +252,19 @@ _PRODUCT = {"out": _ANY, "mean": _ANY, "left": GAUSSIAN, "right": GAUSSIAN}
 class Normal(Distribution):
     """`Normal(mean, variance=)`, `Normal(mean, precision=)` or `Normal(mean, std=)`.
 
-    The mean is a constant, affine in Gaussian variables, or such an expression plus one product of two of them; the
+    The mean is a constant, affine in Gaussian variables, or such an expression plus products of two of them; the
     scale is a constant, a Gamma variable (precision), an InverseGamma one (variance) or `exp` of an affine expression.
     """
 
     __slots__ = ()
     support = "real"
     family = Gaussian
-    event_ndims: ClassVar = dict.fromkeys(("out", "mean", "left", "right", "variance", "precision", "std"), 0)
+    event_ndims: ClassVar = {
+        **dict.fromkeys(("out", "mean", "left", "right", "variance", "precision", "std"), 0),
+        **dict.fromkeys(("lefts", "rights"), 1),
+    }
     placeholder = 0.0
-    signatures = (
+    signatures = with_multiples((
         *(Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower_noise, NormalNoise) for k in _SCALES),
         _on_scale(NormalPrecision, "precision", GAMMA),
         _on_residual(NoisePrecision, "precision", GAMMA),
@@ -267,11 +278,16 @@ class Normal(Distribution):
         *(Signature({**_PRODUCT, k: CONSTANT}, _lower_product, ProductNoise) for k in _SCALES),
         Signature({**_PRODUCT, "precision": GAMMA}, _lower_product, ProductNoise),
         *LOG_PRODUCTS,
-    )
+        *SEVERAL_PRODUCTS,
+    ))  # fmt: skip
 
     @staticmethod
     def standard(mean: Any, variance: Any = None, precision: Any = None, std: Any = None) -> tuple[Any, Any]:
         return mean, std if std is not None else jnp.sqrt(reciprocal(precision) if variance is None else variance)
+
+    @staticmethod
+    def plain(**arguments: Any) -> dict[str, Any]:
+        return whole_mean(**arguments)
 
     def __init__(self, mean: Any, *, variance: Any = None, precision: Any = None, std: Any = None):
         scale = exactly_one("Normal", variance=variance, precision=precision, std=std)

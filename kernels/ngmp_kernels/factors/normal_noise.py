@@ -7,7 +7,7 @@ Mean-precision models, heteroscedastic regression, stochastic volatility and pre
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax.scipy.special import ndtr
+from jax.scipy.special import log_ndtr, ndtr
 from jaxtyping import Array, Bool
 
 from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, integrate_message
@@ -64,6 +64,11 @@ class NoisePrecision(AbstractNoise):
             return 0.5 * safe_log_lanes(precision) - 0.5 * LOG_2PI - 0.5 * m * m * precision
 
         return toward_tau
+
+    def peak(self, j: int, cavities: Cavities) -> tuple[Array, Array] | None:
+        """Toward r: `(1 + r^2 / 2b)^{-a - 1/2}`."""
+        rate = cavities[1].rate
+        return (jnp.zeros_like(rate), jnp.sqrt(2.0 * rate)) if j == 0 else None
 
     def project(
         self, j: int, marginal: AbstractFamily, cavities: Cavities, quadrature: AbstractQuadrature
@@ -131,6 +136,11 @@ class NoisePrecision(AbstractNoise):
     def moments(self, r: Array, tau: Array) -> tuple[Array, Array]:
         mean, variance = jnp.broadcast_arrays(-r, 1.0 / tau)
         return mean, variance
+
+    def log_tails(self, out: Array, r: Array, tau: Array) -> tuple[Array, Array]:
+        """Logarithms of `P(outcome <= out | r, tau)` and of the rest."""
+        u = (out + r) * jnp.sqrt(tau)
+        return log_ndtr(u), log_ndtr(-u)
 
     def cdf(self, out: Array, r: Array, tau: Array) -> Array:
         return ndtr((out + r) * jnp.sqrt(tau))

@@ -2,7 +2,9 @@
 
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammainc
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, EXP_GAUSSIAN, GAMMA, Distribution, Lowered, Signature, as_float, on, register
@@ -14,6 +16,7 @@ from ..quadrature.predictive import threshold_cdf
 from ..quadrature.projection import Quadrature, nodes
 from .exponential import settle
 from .generic import ConstantFactor
+from .multiple import with_multiples
 
 _COUNTS = "counts must be non-negative integers"
 
@@ -70,6 +73,11 @@ class PoissonLog(AbstractProjected):
     def cdf(self, out: Array, z: Array) -> Array:
         return poisson_cdf(out, safe_exp(z))
 
+    def survival(self, out: Array, z: Array) -> Array:
+        """`P(outcome > out | z)`, with the digits of a small one."""
+        k, rate = jnp.broadcast_arrays(jnp.floor(out), safe_exp(z))
+        return jnp.where(k < 0.0, 1.0, gammainc(jnp.maximum(k, 0.0) + 1.0, rate))
+
     def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
         """`y <= k` exactly if the (k + 1)-th arrival, Gamma(k + 1, 1) at unit rate, comes after `e^z`."""
         (q,) = marginals
@@ -125,11 +133,14 @@ class Poisson(Distribution):
     family = None
     event_ndims: ClassVar = {"out": 0, "rate": 0}
     placeholder = 0
-    signatures = (
+    signatures = with_multiples((
         on(PoissonLog, out=CONSTANT, rate=EXP_GAUSSIAN),
         on(PoissonRate, out=CONSTANT, rate=GAMMA),
         Signature({"out": CONSTANT, "rate": CONSTANT}, _lower_constant, ConstantFactor),
-    )
+    ))  # fmt: skip
 
     def __init__(self, rate: Any):
         self.arguments = {"rate": rate}
+
+    def draw(self, key: Any, like: Array, rate: Array) -> Array:
+        return jax.random.poisson(key, rate, like.shape).astype(like.dtype)

@@ -1,80 +1,93 @@
-"""Priors of hyperparameters: densities of one number with constant parameters, which no message rule touches.
+"""Densities of one number: priors of hyperparameters that are integrated (`integrate=...`), and likelihoods.
 
-They stand where a hyperparameter is integrated numerically (`ngmp.compile(..., integrate=...)`) or where the outcome is
-observed. Scales go by keyword, as everywhere.
+With constant parameters no message rule touches them. Where one of the `kernels` fits, a parameter may be random, and
+the outcome latent. Scales go by keyword, as everywhere.
 """
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..distribution import CONSTANT, Distribution, Lowered, Signature, as_float, register
-from .generic import ConstantFactor
-
-_INFINITE = float("inf")
-
-
-class AbstractPrior(Distribution):
-    """A density of one number: `log_density(out, **arguments)`, its `support`, and its moments where they exist."""
-
-    __slots__ = ()
-    family = None
-    placeholder = 0.5
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "signatures" in vars(cls):
-            return
-        names = (*cls._positional, *cls._keywords)
-        cls.event_ndims = dict.fromkeys(("out", *names), 0)
-        cls.signatures = (Signature(dict.fromkeys(("out", *names), CONSTANT), cls._lower, ConstantFactor),)
-
-    @classmethod
-    def _lower(cls, out: Any, **arguments: Any) -> Lowered:
-        out, arguments = as_float(out), {k: as_float(v) for k, v in arguments.items()}
-        return Lowered(constant(out, cls.log_density(out, **arguments), cls, arguments), ())
-
-    @staticmethod
-    def log_density(out: Any, **arguments: Any) -> Array:
-        """The logarithm of the density at a point of the support."""
-        raise NotImplementedError
-
-    @staticmethod
-    def moments(**arguments: Any) -> tuple[Any, Any]:
-        """Mean and variance; infinite where they do not exist."""
-        return _INFINITE, _INFINITE
-
-    @staticmethod
-    def conditions(**arguments: Any) -> dict[str, Any]:
-        """What parameters must obey, in words."""
-        return {f"the {name} must be positive and finite": (x > 0) & jnp.isfinite(x)
-                for name, x in arguments.items() if name in ("std", "scale", "rate")}  # fmt: skip
+from ..distribution import (
+    CONSTANT,
+    EXP_GAUSSIAN,
+    GAMMA,
+    GAUSSIAN,
+    Lowered,
+    Signature,
+    as_float,
+    exactly_one,
+    reciprocal,
+    register,
+)
+from ..families import Gaussian
+from .gamma import Gamma
+from .location import LaplaceNoise, LogNormalNoise
+from .log_half import HalfCauchyScale, LogOfHalfCauchy, LogOfHalfNormal, log_scale
+from .multiple import with_multiples
+from .normal import Normal
+from .positive import GammaRate, PowerGamma
+from .prior import AbstractPrior
+from .student_t import StudentTNoise
 
 
-def constant(out: Any, value: Array, owner: Any, arguments: dict[str, Any]) -> ConstantFactor:
-    """The factor of outcomes whose log-densities are `value`, with what must hold of them."""
-    inside = {
-        "real": jnp.isfinite(out),
-        "positive": (out > 0) & jnp.isfinite(out),
-        "unit": (out > 0) & (out < 1),
-        "interval": (out > arguments["low"]) & (out < arguments["high"]) if "low" in arguments else True,
-    }
-    conditions = owner.conditions(**arguments) | {
-        "the outcome must be in the support": jnp.broadcast_to(inside[owner.support], value.shape),
-        "the log-density must be a number, and not infinite, in the support": jnp.isfinite(value),
-    }
-    mean, variance = (jnp.broadcast_to(jnp.asarray(m, value.dtype), value.shape) for m in owner.moments(**arguments))
-    return ConstantFactor(jnp.where(jnp.isfinite(value), value, 0.0), mean, variance, conditions)
+def _half_normal(out: Any, std: Any) -> Lowered:
+    """`out^2` is Gamma(1/2) with rate `1 / (2 std^2)`."""
+    out = as_float(out)
+    shape = np.full(1, 0.5, out.dtype), np.full(1, 2.0, out.dtype)
+    return Lowered(PowerGamma(out, *shape), (-2.0 * std - float(np.log(2.0)),))  # type: ignore[arg-type]
+
+
+def _half_cauchy(out: Any, scale: Any) -> Lowered:
+    return Lowered(HalfCauchyScale(as_float(out)), (scale,))  # type: ignore[call-arg]
+
+
+def _exponential(out: Any, rate: Any) -> Lowered:
+    out = as_float(out)
+    return Lowered(PowerGamma(out, np.ones(1, out.dtype), np.ones(1, out.dtype)), (rate,))  # type: ignore[arg-type]
+
+
+def _exponential_rate(out: Any, rate: Any) -> Lowered:
+    out = as_float(out)
+    return Lowered(GammaRate(out, np.ones(1, out.dtype)), (rate,))  # type: ignore[arg-type]
+
+
+def _log_normal(out: Any, mean: Any, std: Any) -> Lowered:
+    log_out, std = jnp.log(as_float(out)), as_float(std)
+    return Lowered(LogNormalNoise(log_out, reciprocal(std * abs(std))), (log_out - mean,))
+
+
+_ANY = CONSTANT | GAUSSIAN
+
+
+def _on_residual(factor: Any) -> Signature:
+    """A factor of the residual with a constant scale; the outcome may be latent."""
+
+    def lower(out: Any, mean: Any, scale: Any) -> Lowered:
+        return Lowered(factor(as_float(scale)), (out - mean,))
+
+    kind = StudentTNoise if factor is _cauchy else factor
+    return Signature({"out": _ANY, "mean": _ANY, "scale": CONSTANT}, lower, kind)
+
+
+def _cauchy(scale: Any) -> StudentTNoise:
+    return StudentTNoise(np.ones(1, scale.dtype), scale)  # type: ignore[arg-type]
 
 
 @register
 class HalfNormal(AbstractPrior):
-    r"""`HalfNormal(std=)`: $p(x) \propto e^{-x^2 / 2 \sigma^2}$ for positive x."""
+    r"""`HalfNormal(std=)`: $p(x) \propto e^{-x^2 / 2 \sigma^2}$ for positive x; std may be `exp(z)`."""
 
     __slots__ = ()
     support = "positive"
+    logarithm = True
+    kernels = (Signature({"out": CONSTANT, "std": EXP_GAUSSIAN}, _half_normal, PowerGamma),)
+
+    def as_latent(self) -> LogOfHalfNormal:
+        return LogOfHalfNormal(log_scale(self.arguments["std"]))
 
     @staticmethod
     def standard(std: Any) -> tuple[Any, Any]:
@@ -82,6 +95,9 @@ class HalfNormal(AbstractPrior):
 
     def __init__(self, *, std: Any):
         self.arguments = {"std": std}
+
+    def draw(self, key: Any, like: Array, std: Array) -> Array:
+        return std * jnp.abs(jax.random.normal(key, like.shape, like.dtype))
 
     @staticmethod
     def log_density(out: Any, std: Any) -> Array:
@@ -94,10 +110,15 @@ class HalfNormal(AbstractPrior):
 
 @register
 class HalfCauchy(AbstractPrior):
-    r"""`HalfCauchy(scale=)`: $p(x) \propto 1 / (1 + (x/s)^2)$ for positive x."""
+    r"""`HalfCauchy(scale=)`: $p(x) \propto 1 / (1 + (x/s)^2)$ for positive x; s may be `exp(z)`."""
 
     __slots__ = ()
     support = "positive"
+    logarithm = True
+    kernels = (Signature({"out": CONSTANT, "scale": EXP_GAUSSIAN}, _half_cauchy, HalfCauchyScale),)
+
+    def as_latent(self) -> LogOfHalfCauchy:
+        return LogOfHalfCauchy(log_scale(self.arguments["scale"]))
 
     @staticmethod
     def standard(scale: Any) -> tuple[Any, Any]:
@@ -105,6 +126,9 @@ class HalfCauchy(AbstractPrior):
 
     def __init__(self, *, scale: Any):
         self.arguments = {"scale": scale}
+
+    def draw(self, key: Any, like: Array, scale: Array) -> Array:
+        return scale * jnp.abs(jax.random.cauchy(key, like.shape, like.dtype))
 
     @staticmethod
     def log_density(out: Any, scale: Any) -> Array:
@@ -117,6 +141,9 @@ class Cauchy(AbstractPrior):
 
     __slots__ = ()
     support = "real"
+    family = Gaussian
+    placeholder = 0.0
+    kernels = (_on_residual(_cauchy),)
 
     @staticmethod
     def standard(mean: Any, scale: Any) -> tuple[Any, Any]:
@@ -125,21 +152,27 @@ class Cauchy(AbstractPrior):
     def __init__(self, mean: Any, *, scale: Any):
         self.arguments = {"mean": mean, "scale": scale}
 
+    def draw(self, key: Any, like: Array, mean: Array, scale: Array) -> Array:
+        return mean + scale * jax.random.cauchy(key, like.shape, like.dtype)
+
     @staticmethod
     def log_density(out: Any, mean: Any, scale: Any) -> Array:
         return -np.log(np.pi) - jnp.log(scale) - jnp.log1p(((out - mean) / scale) ** 2)
 
     @staticmethod
     def moments(mean: Any, scale: Any) -> tuple[Any, Any]:
-        return mean, _INFINITE * scale
+        return mean, float("inf") * scale
 
 
 @register
 class Laplace(AbstractPrior):
-    r"""`Laplace(mean, scale=)`: $p(x) \propto e^{-|x - m|/s}$."""
+    r"""`Laplace(mean, scale=)`: $p(x) \propto e^{-|x - m|/s}$; mean and x may be Gaussian expressions."""
 
     __slots__ = ()
     support = "real"
+    family = Gaussian
+    placeholder = 0.0
+    kernels = (_on_residual(LaplaceNoise),)
 
     @staticmethod
     def standard(mean: Any, scale: Any) -> tuple[Any, Any]:
@@ -147,6 +180,9 @@ class Laplace(AbstractPrior):
 
     def __init__(self, mean: Any, *, scale: Any):
         self.arguments = {"mean": mean, "scale": scale}
+
+    def draw(self, key: Any, like: Array, mean: Array, scale: Array) -> Array:
+        return mean + scale * jax.random.laplace(key, like.shape, like.dtype)
 
     @staticmethod
     def log_density(out: Any, mean: Any, scale: Any) -> Array:
@@ -163,6 +199,12 @@ class LogNormal(AbstractPrior):
 
     __slots__ = ()
     support = "positive"
+    placeholder = 1.0
+    logarithm = True
+    kernels = (Signature({"out": CONSTANT, "mean": GAUSSIAN, "std": CONSTANT}, _log_normal, LogNormalNoise),)
+
+    def as_latent(self) -> Normal:
+        return Normal(self.arguments["mean"], std=self.arguments["std"])
 
     @staticmethod
     def standard(mean: Any, std: Any) -> tuple[Any, Any]:
@@ -170,6 +212,9 @@ class LogNormal(AbstractPrior):
 
     def __init__(self, mean: Any, *, std: Any):
         self.arguments = {"mean": mean, "std": std}
+
+    def draw(self, key: Any, like: Array, mean: Array, std: Array) -> Array:
+        return jnp.exp(mean + std * jax.random.normal(key, like.shape, like.dtype))
 
     @staticmethod
     def log_density(out: Any, mean: Any, std: Any) -> Array:
@@ -184,17 +229,32 @@ class LogNormal(AbstractPrior):
 
 @register
 class Exponential(AbstractPrior):
-    r"""`Exponential(rate=)`: $p(x) = \lambda e^{-\lambda x}$ for positive x."""
+    r"""`Exponential(rate)`, `Exponential(mean=)`: $p(x) = \lambda e^{-\lambda x}$ for positive x.
+
+    The rate is a constant, `exp` of an affine expression, or a Gamma variable.
+    """
 
     __slots__ = ()
     support = "positive"
+    converted = ("mean", "scale")
+    kernels = with_multiples((
+        Signature({"out": CONSTANT, "rate": EXP_GAUSSIAN}, _exponential, PowerGamma),
+        Signature({"out": CONSTANT, "rate": GAMMA}, _exponential_rate, GammaRate),
+    ))  # fmt: skip
+
+    def as_latent(self) -> Gamma:
+        return Gamma(1.0, rate=self.arguments["rate"])
 
     @staticmethod
     def standard(rate: Any) -> tuple[Any, Any]:
         return -jnp.log(rate) - 0.6, 1.3
 
-    def __init__(self, *, rate: Any):
-        self.arguments = {"rate": rate}
+    def __init__(self, rate: Any = None, *, mean: Any = None, scale: Any = None):
+        ((name, value),) = exactly_one("Exponential", rate=rate, mean=mean, scale=scale).items()
+        self.arguments = {"rate": value if name == "rate" else 1.0 / value}
+
+    def draw(self, key: Any, like: Array, rate: Array) -> Array:
+        return jax.random.exponential(key, like.shape, like.dtype) / rate
 
     @staticmethod
     def log_density(out: Any, rate: Any) -> Array:
@@ -219,6 +279,9 @@ class Uniform(AbstractPrior):
     def __init__(self, low: Any, high: Any):
         self.arguments = {"low": low, "high": high}
 
+    def draw(self, key: Any, like: Array, low: Array, high: Array) -> Array:
+        return low + (high - low) * jax.random.uniform(key, like.shape, like.dtype)
+
     @staticmethod
     def log_density(out: Any, low: Any, high: Any) -> Array:
         return jnp.zeros_like(out) - jnp.log(high - low)
@@ -230,34 +293,3 @@ class Uniform(AbstractPrior):
     @staticmethod
     def conditions(low: Any, high: Any) -> dict[str, Any]:
         return {"low must be below high, both finite": (low < high) & jnp.isfinite(low) & jnp.isfinite(high)}
-
-
-@register
-class PCScale(AbstractPrior):
-    """`PCScale(upper=, probability=)`: the penalised-complexity prior of a standard deviation, `P(x > upper) =
-    probability`: an Exponential of rate `-log(probability) / upper` (Simpson et al., 2017)."""
-
-    __slots__ = ()
-    support = "positive"
-
-    @staticmethod
-    def standard(upper: Any, probability: Any) -> tuple[Any, Any]:
-        return Exponential.standard(-jnp.log(probability) / upper)
-
-    def __init__(self, *, upper: Any, probability: Any):
-        self.arguments = {"upper": upper, "probability": probability}
-
-    @staticmethod
-    def log_density(out: Any, upper: Any, probability: Any) -> Array:
-        return Exponential.log_density(out, -jnp.log(probability) / upper)
-
-    @staticmethod
-    def moments(upper: Any, probability: Any) -> tuple[Any, Any]:
-        return Exponential.moments(-jnp.log(probability) / upper)
-
-    @staticmethod
-    def conditions(upper: Any, probability: Any) -> dict[str, Any]:
-        return {
-            "upper must be positive and finite": (upper > 0) & jnp.isfinite(upper),
-            "the probability must be between 0 and 1": (probability > 0) & (probability < 1),
-        }

@@ -44,6 +44,7 @@ class ProductNoise(AbstractProjected):
 
     support: ClassVar[str | None] = "real"
     joins: ClassVar[str] = "chains"
+    matches: ClassVar[str] = "jointly"
     out: Float[Values, " #n"] | None = None
     precision: Float[Values, " #n"] | None = None
 

@@ -32,6 +32,7 @@ class ProductLogPrecision(AbstractProjected):
 
     support: ClassVar[str | None] = "real"
     joins: ClassVar[str] = "always"
+    matches: ClassVar[str] = "jointly"
     out: Float[Values, " #n"] | None = None
 
     @property
@@ -49,6 +50,29 @@ class ProductLogPrecision(AbstractProjected):
     def log_density(self, *z: Array) -> Array:
         a, b, s = z[-3:]
         return 0.5 * (s - LOG_2PI - (self._residual(z) - a * b) ** 2 * safe_exp(s))
+
+    def joint_message(self, inside: tuple[int, ...], cavities: Cavities) -> Any:
+        """`log N(m_r; a m_b, e^{-s} + v_r + a^2 v_b)` of a and s; r, b or both may be inside as well."""
+        names = self.interfaces
+        known = {names[i] for i in inside}
+        if "s" not in known or not known & {"a", "b"}:
+            return None
+
+        def message(*z: Array) -> Array:
+            values = dict(zip((names[i] for i in inside), z, strict=True))
+            marginals: dict[str, Any] = {name: q for name, q in zip(names, cavities, strict=True) if name not in known}
+            r, v = self._residual((values.get("r"),)), 0.0
+            if "r" in marginals:
+                r, v = marginals["r"].mean, marginals["r"].variance
+            side = values["a"] if "a" in known else values["b"]
+            other = values["b"] if known >= {"a", "b"} else None
+            if other is None:
+                q = marginals["b" if "a" in known else "a"]
+                other, v = q.mean, v + side**2 * q.variance
+            variance = v + safe_exp(-values["s"])
+            return -0.5 * (jnp.log(variance) + LOG_2PI + (r - side * other) ** 2 / variance)
+
+        return message
 
     def joint_expectation(self, mean: Array, covariance: Array) -> Array:
         """`E[(r - a b)^2 e^s] = E[e^s] E[(r - a b)^2]`, the second at means shifted by the covariances with s."""

@@ -1,9 +1,10 @@
-"""Student's t distribution, scalar: heavy-tailed noise on a residual `r = out - mean`, of a scale known or not."""
+"""Student's t distribution, scalar: heavy-tailed noise on a residual `r = out - mean`; scale and df known or not."""
 
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import betainc
 from jaxtyping import Array, Bool, Float
 
@@ -11,7 +12,8 @@ from ..distribution import CONSTANT, EXP_GAUSSIAN, GAUSSIAN, Distribution, Lower
 from ..factor import AbstractProjected, Cavities, Families, Values
 from ..families import Gamma, Gaussian
 from ..numerics.special import safe_exp, safe_log, student_t_log_density
-from ..quadrature.predictive import over_nodes
+from ..quadrature.predictive import over_nodes, product_nodes
+from ..quadrature.rules import GaussHermite
 from .generic import ConstantFactor
 from .normal_noise import NoisePrecision
 
@@ -112,8 +114,120 @@ class StudentTLogScale(AbstractProjected):
         return jax.nn.logsumexp(log_weights + each, 0)
 
 
+class StudentTScale(AbstractProjected):
+    """`f(s) = t_df(out; mean, e^s)` with both ends constant."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("s",)
+    families: ClassVar[Families] = (Gaussian,)
+    support: ClassVar[str | None] = "real"
+    df: Float[Values, " #n"]
+    out: Float[Values, " #n"]
+    mean: Float[Values, " #n"]
+
+    def log_density(self, s: Array) -> Array:
+        """With `log(1 + u^2/df)` as a softplus of its logarithm, which does not overflow where the scale is tiny."""
+        df, log_size = jnp.asarray(self.df), safe_log(jnp.abs(jnp.asarray(self.out - self.mean)))
+        tail = jax.nn.softplus(2.0 * (log_size - s) - jnp.log(df))
+        return student_t_log_density(jnp.zeros_like(df), df, jnp.zeros_like(df)) - s - 0.5 * (df + 1.0) * tail
+
+    def given(self, s: Array) -> StudentTNoise:
+        """The factor of a known scale e^s."""
+        return StudentTNoise(self.df, safe_exp(s))
+
+    def initial(self) -> tuple[Gaussian]:
+        # At the residual itself, s = log |r|, where the density peaks; one that is zero says nothing of where.
+        size = jnp.abs(jnp.asarray(self.out - self.mean))
+        s = jnp.where(size > 0, safe_log(size), 0.0)
+        return (Gaussian.from_mean_variance(s, jnp.ones_like(s)),)
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        fine = (self.df > 0.0) & jnp.isfinite(self.df)
+        return {"the degrees of freedom df must be positive and finite": fine,
+                "outcome and mean must be finite": jnp.isfinite(self.out - self.mean)}  # fmt: skip
+
+    def moments(self, s: Array) -> tuple[Array, Array]:
+        return self.given(s).moments(jnp.broadcast_to(-self.mean, s.shape))
+
+    def cdf(self, out: Array, s: Array) -> Array:
+        return self.given(s).cdf(out, -self.mean)
+
+
+class StudentTLogs(AbstractProjected):
+    """`f(r, s, k) = t_{e^k}(r; 0, e^s)`: residual, log-scale and the logarithm of the degrees of freedom.
+
+    Attributes:
+        scale: the scale where it is a constant; then it is no interface.
+    """
+
+    joins: ClassVar[str] = "always"
+    support: ClassVar[str | None] = "real"
+    scale: Float[Values, " #n"] | None = None
+
+    @property
+    def interfaces(self) -> tuple[str, ...]:
+        return "r", *(("s",) * (self.scale is None)), "k"
+
+    @property
+    def families(self) -> Families:
+        return (Gaussian,) * len(self.interfaces)
+
+    def _log_scale(self, z: tuple[Array, ...]) -> Array:
+        return z[1] if self.scale is None else safe_log(jnp.asarray(self.scale))
+
+    def given(self, *z: Array) -> StudentTNoise:
+        """The factor of known scale and degrees of freedom."""
+        s, k = jnp.broadcast_arrays(self._log_scale(z), z[-1])
+        return StudentTNoise(safe_exp(k), safe_exp(s))
+
+    def log_density(self, *z: Array) -> Array:
+        return student_t_log_density(z[0], safe_exp(z[-1]), self._log_scale(z))
+
+    def checks(self) -> dict[str, Bool[Array, " #n"]]:
+        if self.scale is None:
+            return {}
+        return {"the scale must be positive and finite": (self.scale > 0.0) & jnp.isfinite(self.scale)}
+
+    def moments(self, *z: Array) -> tuple[Array, Array]:
+        z = tuple(jnp.broadcast_arrays(*z))
+        return self.given(*z).moments(z[0])
+
+    def cdf(self, out: Array, *z: Array) -> Array:
+        return self.given(*z).cdf(out, z[0])
+
+    def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
+        """The variance has no mean where df may be 2 or less: it is that at the means."""
+        r = marginals[0]
+        _, noise = self.moments(*(q.mean for q in marginals))
+        return -r.mean, r.variance, noise
+
+    def predictive_cdf(self, out: Array, marginals: Cavities) -> Array:
+        (r, *others), few = marginals, GaussHermite(12)
+        z, log_weights, axes = product_nodes(few, tuple(others))
+        each = NoisePrecision().predictive_cdf
+        flat = [jnp.broadcast_to(x, log_weights.shape).reshape(-1, log_weights.shape[-1]) for x in z]
+        found = jax.vmap(lambda *z: each(out, (r, self.given(r.mean, *z)._precision(r.batch_shape))))(*flat)
+        return jnp.sum(jnp.exp(log_weights) * found.reshape(log_weights.shape), axes)
+
+    def predictive_log_density(self, marginals: Cavities) -> Array:
+        (r, *others), few = marginals, GaussHermite(12)
+        z, log_weights, axes = product_nodes(few, tuple(others))
+        flat = [jnp.broadcast_to(x, log_weights.shape).reshape(-1, log_weights.shape[-1]) for x in z]
+        found = jax.vmap(lambda *z: self.given(r.mean, *z).predictive_log_density((r,)))(*flat)
+        return jax.nn.logsumexp(log_weights + found.reshape(log_weights.shape), axes)
+
+
+def _lower_logs(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
+    if isinstance(scale, (jax.Array, np.ndarray)):
+        return Lowered(StudentTLogs(as_float(scale)), (out - mean, df))  # type: ignore[call-arg]
+    return Lowered(StudentTLogs(), (out - mean, scale, df))  # type: ignore[call-arg]
+
+
 def _lower_log_scale(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
     return Lowered(StudentTLogScale(as_float(df)), (out - mean, scale))
+
+
+def _lower_scale(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
+    return Lowered(StudentTScale(as_float(df), as_float(out), as_float(mean)), (scale,))
 
 
 def _lower_noise(out: Any, df: Any, mean: Any, scale: Any) -> Lowered:
@@ -135,7 +249,7 @@ _ANY = CONSTANT | GAUSSIAN
 class StudentT(Distribution):
     """`StudentT(df, mean, scale=)`: the mean is affine in Gaussian variables; so may the outcome be.
 
-    The scale is a constant, or `exp` of an affine expression.
+    Scale and degrees of freedom are constants, or `exp` of affine expressions.
     """
 
     __slots__ = ()
@@ -149,13 +263,22 @@ class StudentT(Distribution):
         ),
         Signature({"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": CONSTANT}, _lower_noise, StudentTNoise),
         Signature(
+            {"out": CONSTANT, "df": CONSTANT, "mean": CONSTANT, "scale": EXP_GAUSSIAN}, _lower_scale, StudentTScale
+        ),
+        Signature(
             {"out": _ANY, "df": CONSTANT, "mean": _ANY, "scale": EXP_GAUSSIAN}, _lower_log_scale, StudentTLogScale
+        ),
+        Signature(
+            {"out": _ANY, "df": EXP_GAUSSIAN, "mean": _ANY, "scale": CONSTANT | EXP_GAUSSIAN}, _lower_logs, StudentTLogs
         ),
     )
 
     @staticmethod
     def standard(df: Any, mean: Any, scale: Any) -> tuple[Any, Any]:
         return mean, scale * (1 + 1 / df)
+
+    def draw(self, key: Any, like: Array, df: Array, mean: Array, scale: Array) -> Array:
+        return mean + scale * jax.random.t(key, df, like.shape, like.dtype)
 
     def __init__(self, df: Any, mean: Any, *, scale: Any):
         self.arguments = {"df": df, "mean": mean, "scale": scale}

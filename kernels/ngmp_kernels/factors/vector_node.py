@@ -63,7 +63,8 @@ class VectorNode(AbstractNode):
         eps = float(jnp.finfo(covariance.dtype).eps)
         scale = jnp.trace(covariance, axis1=-2, axis2=-1) / self.width
         least = 1e-3 * eps**0.5 * scale + eps * (1e-6 + jnp.max(mean**2, -1))
-        return MvGaussian.from_mean_covariance(mean, covariance + least[..., None, None] * jnp.eye(self.width))
+        eye = jnp.eye(self.width, dtype=covariance.dtype)
+        return MvGaussian.from_mean_covariance(mean, covariance + least[..., None, None] * eye)
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         out, x = cavities

@@ -19,6 +19,8 @@ from ..numerics.inverse_cdf import check_probabilities
 from ..quadrature.nodes import Nodes
 from ..quadrature.regression import LogMessage, average
 from ..quadrature.rules import AbstractQuadrature
+from ._averages import Averages
+from ._shown import Shown
 
 
 def promote(*values: ArrayLike) -> tuple[Array, ...]:
@@ -34,7 +36,7 @@ def broadcast(*values: ArrayLike) -> tuple[Array, ...]:
     return tuple(jnp.broadcast_arrays(*promote(*values)))
 
 
-class AbstractFamily(eqx.Module):
+class AbstractFamily(Averages, Shown, eqx.Module):
     r"""A batch of exponential-family natural parameters, $q(z) = \exp(\eta \cdot T(z) - A(\eta))$.
 
     Fields of a final class are the blocks of $\eta$, in the order of the blocks of $T$. Batch axes `*b` lead; the
@@ -45,6 +47,7 @@ class AbstractFamily(eqx.Module):
     event_ndim: ClassVar[int]
     kind: ClassVar[str]
     """The kind of its variables as arguments of distributions; see `ngmp_kernels.Signature`."""
+    support: ClassVar[str] = "real"  # or "positive", "unit", "simplex", "matrix" (positive definite), "classes"
     words: ClassVar[str]
     """One of its variables in messages; by default "a Gamma variable"."""
     symbol: ClassVar[str]
@@ -113,8 +116,7 @@ class AbstractFamily(eqx.Module):
 
         return type(self)(*(scaled(eta) for eta in self.natural))
 
-    def __rmul__(self, scale: ArrayLike) -> Self:
-        return self * scale
+    __rmul__ = __mul__
 
     def __neg__(self) -> Self:
         return type(self)(*(-eta for eta in self.natural))
@@ -168,15 +170,19 @@ class AbstractFamily(eqx.Module):
         """Independent draws of shape `(*shape, *b, *event)`."""
 
     def location_scale(self) -> tuple[Array, Array]:
-        """What convergence is measured by: a location, (*b, *event), and the square of its scale.
-
-        By default mean and variance. A family whose variance may vanish or be infinite says what stands for them.
-        """
+        """What convergence is measured by: a location, (*b, *event), and the square of its scale. By default mean and
+        variance; a family whose variance may vanish or be infinite says what stands for them."""
         return self.mean, self.variance
 
     def slack(self) -> tuple[Array, ...]:
         """Affine functions of eta, (*b, ...), that are positive where q is proper: how far it is from improper."""
         return ()
+
+    def remainder(self, other: Self) -> Float[Array, "*b"]:
+        """The smallest part of the slack of self that other has: one at most, none or less where it is improper."""
+        ndim, one = len(other.batch_shape), jnp.ones(other.batch_shape, other.dtype)
+        parts = (left / own for own, left in zip(self.slack(), other.slack(), strict=True))
+        return functools.reduce(jnp.minimum, [jnp.min(x, tuple(range(ndim, x.ndim))) for x in parts], one)
 
     # -- projections ----------------------------------------------------------------------------------------------
 
@@ -201,11 +207,9 @@ class AbstractFamily(eqx.Module):
 
     def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self | None:
         """The projection of a log-message by a quadrature that is no regression at nodes; None where it is one."""
-        return None
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self | None:
         """A random message that moves q to about one of its draws, for restarts; None: it follows its neighbours."""
-        return None
 
     # -- summaries ------------------------------------------------------------------------------------------------
 

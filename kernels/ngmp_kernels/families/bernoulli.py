@@ -21,6 +21,7 @@ class Bernoulli(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "bernoulli"
+    support: ClassVar[str] = "classes"
     closed: ClassVar[bool] = True
     integrated: ClassVar[str] = "always"
 

@@ -53,6 +53,7 @@ class Beta(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "beta"
+    support: ClassVar[str] = "unit"
     integrated: ClassVar[str] = "always"
 
     @classmethod

@@ -1,5 +1,6 @@
 """The categorical family over K classes, in over-complete coordinates."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import jax
@@ -22,6 +23,7 @@ class Categorical(AbstractFamily):
 
     event_ndim: ClassVar[int] = 1
     kind: ClassVar[str] = "categorical"
+    support: ClassVar[str] = "classes"
     closed: ClassVar[bool] = True
     core: ClassVar[str] = "categorical"
     integrated: ClassVar[str] = "always"
@@ -91,6 +93,13 @@ class Categorical(AbstractFamily):
     def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
         """Exact, whatever q; of the equivalent logits the ones that sum to zero."""
         return type(self)(jnp.moveaxis(values - jnp.mean(values, axis=0), 0, -1))
+
+    def slope(self, function: Callable[[Any], Array]) -> Self:
+        """`J_p`, up to a constant, from `J_eta = p (J_p - p . J_p)`; nothing toward a class that cannot be."""
+        by_logits = jax.grad(lambda eta: function(type(self)(eta)))(self.eta1)
+        p = self.probs
+        known = p > jnp.finfo(p.dtype).tiny
+        return type(self)(jnp.where(known, by_logits / jnp.where(known, p, 1.0), 0.0))
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """Standard normal logits."""

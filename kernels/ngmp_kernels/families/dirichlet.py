@@ -47,6 +47,7 @@ class Dirichlet(AbstractFamily):
 
     event_ndim: ClassVar[int] = 1
     kind: ClassVar[str] = "dirichlet"
+    support: ClassVar[str] = "simplex"
 
     @classmethod
     def from_concentration(cls, concentration: ArrayLike) -> Self:
@@ -68,8 +69,13 @@ class Dirichlet(AbstractFamily):
 
     @property
     def variance(self) -> Float[Array, "*b K"]:
-        total = jnp.sum(self.concentration, axis=-1, keepdims=True)
-        return self.mean * (1 - self.mean) / (total + 1)
+        alpha = self.concentration
+        total = jnp.sum(alpha, axis=-1, keepdims=True)
+        # Of all others, without a difference: 1 - mean of a class that is nearly certain would leave no digits.
+        zero = jnp.zeros_like(alpha[..., :1])
+        before = jnp.concatenate([zero, jnp.cumsum(alpha[..., :-1], -1)], -1)
+        after = jnp.concatenate([zero, jnp.cumsum(alpha[..., :0:-1], -1)], -1)[..., ::-1]
+        return self.mean * ((before + after) / total) / (total + 1)
 
     def statistics(self, z: Array) -> tuple[Array]:
         return (jnp.log(z),)

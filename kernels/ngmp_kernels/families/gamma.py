@@ -51,6 +51,7 @@ class Gamma(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "gamma"
+    support: ClassVar[str] = "positive"
     integrated: ClassVar[str] = "always"
     caution: ClassVar[str] = "projections lose digits at large shapes; prefer float64"
 

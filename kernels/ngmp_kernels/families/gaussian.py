@@ -1,6 +1,7 @@
 """The scalar Gaussian family."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import jax
@@ -148,6 +149,12 @@ class Gaussian(AbstractFamily):
             return None
         d1, d2 = derivatives(log_message, self.mean)
         return type(self)(d1 - self.mean * d2, 0.5 * d2)
+
+    def slope(self, function: Callable[[Any], Array]) -> Self:
+        """`(J_m - 2 m J_v, J_v)` of a function of mean and variance: no difference of large numbers."""
+        m, v = self.mean, self.variance
+        by_mean, by_variance = jax.grad(lambda m, v: function(type(self).from_mean_variance(m, v)), (0, 1))(m, v)
+        return type(self)(by_mean - 2 * m * by_variance, by_variance)
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """The linear coefficient `Lambda (z - m)` of a draw z, to which it moves the mean."""

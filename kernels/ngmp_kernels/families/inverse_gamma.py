@@ -24,6 +24,7 @@ class InverseGamma(AbstractFamily):
 
     event_ndim: ClassVar[int] = 0
     kind: ClassVar[str] = "inversegamma"
+    support: ClassVar[str] = "positive"
     integrated: ClassVar[str] = "always"
 
     @classmethod

@@ -1,5 +1,6 @@
 """The multivariate Gaussian family with a dense precision matrix."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import jax
@@ -10,13 +11,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PRNGKeyArray
 
 from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det, unwhiten, whiten
 from ..numerics.special import LOG_2PI
-from ..quadrature.nodes import Nodes, column, hermite_product
+from ..quadrature.nodes import Nodes, column, hermite_product, symmetric
 from ..quadrature.regression import LogMessage
 from ..quadrature.rules import AbstractQuadrature, GaussHermite, Unscented
 from ._family import AbstractFamily, check_event, promote, register
 
-_PER_AXIS = {1: 32, 2: 16, 3: 10, 4: 5, 5: 3, 6: 3}  # by dimension; three are exact to degree five, with no weight < 0
-MOST_DIMENSIONS = max(_PER_AXIS)
+_PER_AXIS = {1: 32, 2: 16, 3: 7, 4: 5}  # nodes by dimension: products of more would cost more than they are worth
+MOST_DIMENSIONS = 6  # of five and six, symmetric nodes
 
 
 def _symmetric(x: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
@@ -141,6 +142,12 @@ class MvGaussian(AbstractFamily):
         # Necessary, not sufficient: the smallest eigenvalue would cost a factorisation.
         return (-jnp.diagonal(self.eta2, axis1=-2, axis2=-1),)
 
+    def remainder(self, other: "MvGaussian") -> Float[Array, "*b"]:
+        """The smallest eigenvalue of the other precision in coordinates where the own one is the identity."""
+        white = inverse_factor(self._chol)
+        turned = white @ other.precision @ jnp.swapaxes(white, -1, -2)
+        return jnp.minimum(jnp.linalg.eigvalsh(jnp.where(jnp.isfinite(turned), turned, 0.0))[..., 0], 1.0)
+
     def is_proper(self) -> Bool[Array, "*b"]:
         diagonal = jnp.diagonal(self._chol, axis1=-2, axis2=-1)
         finite = jnp.all(jnp.isfinite(self.eta1), axis=-1) & jnp.all(jnp.isfinite(self.eta2), axis=(-2, -1))
@@ -153,12 +160,13 @@ class MvGaussian(AbstractFamily):
         return self.mean + _matvec(jnp.swapaxes(white, -1, -2), noise)
 
     def _table(self, quadrature: AbstractQuadrature) -> tuple[np.ndarray, np.ndarray]:
-        """Products of the nodes of Hermite (Q, d), and their log-weights."""
+        """Products of the nodes of Hermite (Q, d), or symmetric ones, and their log-weights."""
         (d,) = self.event_shape
         if d > MOST_DIMENSIONS:
             raise TypeError(f"No quadrature over vectors of {d} entries: at most {MOST_DIMENSIONS}.")
-        few = 3 if isinstance(quadrature, Unscented) else _PER_AXIS[d]
-        return hermite_product(quadrature.n if isinstance(quadrature, GaussHermite) else few, d)
+        if isinstance(quadrature, GaussHermite | Unscented):
+            return hermite_product(quadrature.n if isinstance(quadrature, GaussHermite) else 3, d)
+        return hermite_product(_PER_AXIS[d], d) if d in _PER_AXIS else symmetric(d)
 
     def nodes(self, quadrature: AbstractQuadrature) -> Nodes:
         """`m + C^{-T} u`, with C the Cholesky factor of the precision and u products of the nodes of Hermite."""
@@ -181,6 +189,13 @@ class MvGaussian(AbstractFamily):
                        for table in ((w[:, None] * u).T, (w * (u.T[:, None] * u.T)).reshape(-1, len(u))))  # fmt: skip
         bend = chol @ bend.reshape(*bend.shape[:-1], *chol.shape[-2:]) @ jnp.swapaxes(chol, -1, -2)
         return type(self)(_matvec(chol, slope) - _matvec(bend, self.mean), 0.5 * bend)
+
+    def slope(self, function: Callable[[Any], Array]) -> Self:
+        """`(J_m - 2 J_S m, J_S)` of a function of mean and covariance, J_S symmetric."""
+        m, s = self.mean, self.covariance
+        by_mean, by_spread = jax.grad(lambda m, s: function(type(self).from_mean_covariance(m, s)), (0, 1))(m, s)
+        by_spread = _symmetric(by_spread)
+        return type(self)(by_mean - 2 * _matvec(by_spread, m), by_spread)
 
     def kick(self, key: PRNGKeyArray, spread: Float[Array, ""]) -> Self:
         """As of a scalar: `Lambda (z - m)` of a draw z."""

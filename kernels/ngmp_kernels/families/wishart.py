@@ -51,6 +51,7 @@ class Wishart(AbstractFamily):
 
     event_ndim: ClassVar[int] = 2
     kind: ClassVar[str] = "wishart"
+    support: ClassVar[str] = "matrix"
 
     @classmethod
     def from_df_scale(cls, df: ArrayLike, scale: ArrayLike) -> Self:

@@ -112,11 +112,10 @@ def settle_edge(
         cavity: (n,), proper.
         least: the variance up to which one projection a sweep is known to do.
     """
-    n = jax.eval_shape(moments, marginal.mean, marginal.variance).value.shape
     given = marginal.mean, marginal.variance, cavity.mean, cavity.precision
+    n = jax.eval_shape(moments, *given[:2]).value.shape
     m0, v0, c, precision = (jnp.broadcast_to(x, n) for x in given)
     stiff = (1.0 - v0 * precision > _STIFF) & (v0 > least)
-    eps = float(jnp.finfo(m0.dtype).eps)
 
     def more(state: _State) -> Array:
         return (state.count < _MOST) & jnp.any(~state.done)
@@ -127,7 +126,7 @@ def settle_edge(
         q = moments(mean, v)
         loss = 0.5 * precision * ((mean - c) ** 2 + v)
         gain = q.value - loss + 0.5 * x
-        noise = 16.0 * eps * (jnp.abs(q.value) + loss + 1.0)
+        noise = 16.0 * float(jnp.finfo(v.dtype).eps) * (jnp.abs(q.value) + loss + 1.0)
         dm, dx = _direction(q, mean, v, c, precision)
         usable = functools.reduce(jnp.logical_and, map(jnp.isfinite, (gain, dm, dx)))
         taken = usable & (gain >= state.gain - noise) & ~state.done
@@ -145,7 +144,8 @@ def settle_edge(
     zero = jnp.zeros(n, m0.dtype)
     start = _State(m0, zero, zero - jnp.inf, (zero, zero), zero, ~stiff, jnp.asarray(0))
     end = jax.lax.while_loop(more, body, start)
-    # A row whose every step has lost, to rounding, say, has not moved; that it is solved does not follow.
-    known = stiff & jnp.isfinite(end.gain) & (end.done | (end.mean != m0) | (end.x != 0.0))
+    # A row whose steps have lost, but for a tiny part, has hardly moved; that it is solved does not follow.
+    moved = (jnp.abs(end.mean - m0) > _CLOSE * jnp.sqrt(v0)) | (jnp.abs(end.x) > _CLOSE)
+    known = stiff & jnp.isfinite(end.gain) & (end.done | moved)
     change = jnp.expm1(-end.x) / v0  # of the precision
     return Gaussian((end.mean - m0) * (1.0 / v0 + change) + m0 * change, -0.5 * change), known

@@ -5,7 +5,8 @@ given to `method=` or `rules=`, and no list has to know it.
 """
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,21 +14,30 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels import AbstractProjected
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.families import AbstractFamily, Gaussian
 from ngmp_kernels.quadrature.projection import LogMessage
 
 from ..chunks import by_chunks
 
 Families = tuple[AbstractFamily, ...]
+Leaf = TypeVar("Leaf")  # a family, or arrays of its shape
+Power = float | Float[Array, " n"]
+_ROUNDING = 64.0  # rounding units of the precision of a marginal that are none of its cavity
+_FLAT = 1e-16  # of that precision, which such a cavity has instead
 
 
-def select(flags: Bool[Array, " n"], yes: AbstractFamily, no: AbstractFamily) -> AbstractFamily:
+def select(flags: Bool[Array, " n"], yes: Leaf, no: Leaf) -> Leaf:
     """Choose family instances element by element."""
 
     def pick(a: Array, b: Array) -> Array:
         return jnp.where(flags.reshape(flags.shape + (1,) * (a.ndim - flags.ndim)), a, b)
 
     return jax.tree.map(pick, yes, no)
+
+
+def _or(marginals: Families, proper: Sequence[Array], cavities: Sequence[AbstractFamily]) -> Families:
+    """The cavities, or the marginals where those are improper."""
+    return tuple(select(ok, c, q) for ok, c, q in zip(proper, cavities, marginals, strict=True))
 
 
 class Incoming(NamedTuple):
@@ -40,13 +50,14 @@ class Incoming(NamedTuple):
     leaves: Families
     known: tuple[AbstractFamily | None, ...] | None = None
 
-    def cavities(self, power: float = 1.0) -> Families:
-        """`lambda - p eta` of every interface, proper or not.
+    def cavities(self, power: Power = 1.0) -> Families:
+        """`lambda - p eta` of every interface, proper or not; p is a number, or one for every factor.
 
         Where `lambda - eta` is known nothing is subtracted: a leaf that outweighs the rest would leave no digits.
         """
+        whole = isinstance(power, float) and power == 1.0
         return tuple(
-            q - power * leaf if rest is None else rest if power == 1 else rest + (1 - power) * leaf
+            q - leaf * power if rest is None else rest if whole else rest + leaf * (1.0 - power)
             for q, leaf, rest in zip(self.marginals, self.leaves, self.known or (None,) * len(self.leaves), strict=True)
         )
 
@@ -54,7 +65,32 @@ class Incoming(NamedTuple):
         """`lambda - p eta` of every interface; an improper one is replaced by the marginal, and flagged."""
         found = self.cavities(power)
         proper = [c.is_proper() for c in found]
-        return tuple(select(ok, c, q) for ok, c, q in zip(proper, found, self.marginals, strict=True)), proper
+        return _or(self.marginals, proper, found), proper
+
+    def shared(
+        self, power: float = 1.0, but: int | None = None
+    ) -> tuple[Families, list[Bool[Array, " n"]], Float[Array, " n"]]:
+        r"""`proper_cavities` of `lambda - r p eta`, with a share $r \le 1$ for every factor, as a rule all; and r.
+
+        With $\hat r$ the largest at which all cavities, that of interface `but` apart, are proper,
+        $r = \min(1, \hat r)^2$: the square keeps them off the edge of their domain. It is a function of the marginals
+        and leaves alone, and nothing jumps where a cavity turns improper.
+
+        A Gaussian cavity that is nothing but rounding, as on a group without data, is flat, and not improper.
+        """
+        left, flat = jnp.ones((), self.marginals[0].dtype), {}
+        for i, (q, cavity) in enumerate(zip(self.marginals, self.cavities(power), strict=True)):
+            rest = q.remainder(cavity)
+            if isinstance(q, Gaussian):
+                flat[i] = jnp.abs(rest) < _ROUNDING * jnp.finfo(rest.dtype).eps
+                rest = jnp.where(flat[i], 1, rest)
+            left = left if i == but else jnp.minimum(left, rest)
+        share = 1 / (1 - jnp.minimum(left, 0)) ** 2
+        found = list(self.cavities(power * share))
+        for i, rows in flat.items():
+            found[i] = select(rows, self.marginals[i] * _FLAT, found[i])
+        proper = [c.is_proper() for c in found]
+        return _or(self.marginals, proper, found), proper, share
 
 
 class AbstractRule(eqx.Module):
@@ -62,9 +98,6 @@ class AbstractRule(eqx.Module):
 
     mean_field: ClassVar[bool] = False
     """Whether it assumes a product of clusters: what belongs to different ones is then taken apart."""
-    borrows: ClassVar[bool] = False
-    """Whether the targets of factors of several interfaces are those of mean field where its own do not exist."""
-
     joins: ClassVar[bool] = False
     """Whether it has messages toward several interfaces at once: see `passes.join`."""
 
@@ -88,6 +121,10 @@ class AbstractRule(eqx.Module):
         """Whether a fixed point is a stationary point of the free energy in the leaves of the factor."""
         return False
 
+    def variational(self, factor: AbstractProjected) -> "AbstractRule":
+        """The rule that takes its place where a free energy is to fall along small steps to its targets."""
+        return self
+
     @property
     def settles(self) -> bool:
         """Whether the target of a unary factor may be what one projection after the other comes to on its edge."""
@@ -97,6 +134,10 @@ class AbstractRule(eqx.Module):
     def named(self) -> tuple[str, ...]:
         """The interfaces that it speaks of by name."""
         return ()
+
+    def divides(self, factor: AbstractProjected) -> bool:
+        """Whether its targets are, in part, those of mean field where a cavity is improper: see `Incoming.shared`."""
+        return False
 
     def instead(self, factor: AbstractProjected) -> "AbstractRule":
         """The rule that takes its place on a factor; itself, unless its messages have no projection there."""

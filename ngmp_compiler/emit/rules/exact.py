@@ -1,5 +1,6 @@
 """Rules that integrate the factor against the cavities of its other interfaces: NGMP, EP and, where it is exact, BP."""
 
+import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -44,11 +45,14 @@ class NGMP(AbstractRule):
             `Unscented()` (the paper's three points), `Delta()`.
         power: the fraction of the factor that is left out of the cavity and integrated, in (0, 1]; or a dictionary
             by interface name, e.g. `{"tau": 0.5}`, where unnamed interfaces have 1.
+        matched: whether a factor of one interface has the evidence of matched moments, that of `EP`, at the leaves of
+            this rule. Its bound of the log-evidence gets looser as the posterior gets wider, so that hyperparameters
+            which are weighed by it come out too small.
     """
 
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
-    borrows: ClassVar[bool] = True
+    matched: bool = eqx.field(static=True, default=False)
     joins: ClassVar[bool] = True
 
     @property
@@ -57,7 +61,10 @@ class NGMP(AbstractRule):
 
     @property
     def named(self) -> tuple[str, ...]:
-        return _named(self.power)
+        return tuple(dict(self.power)) if isinstance(self.power, tuple) else ()
+
+    def divides(self, factor: AbstractProjected) -> bool:
+        return _divides(factor)
 
     def instead(self, factor: AbstractProjected) -> AbstractRule:
         # Toward a family without nodes there may be the projection of a whole factor, no fractions of one.
@@ -70,27 +77,28 @@ class NGMP(AbstractRule):
         return None
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
-        p, marginals = power_of(self.power, factor, j), incoming.marginals
-        # A message integrated against an improper cavity does not exist, as a rule; its target is flat.
-        if p == 1 or len(marginals) == 1:  # a fraction of a unary factor has the same log-message
-            exact = incoming.cavities()
-            exists = factor.message_exists(j, marginals[j], exact)
-            found = tuple(select(exists, c, q) for c, q in zip(exact, marginals, strict=True))
-            return factor.project(j, marginals[j], found, self.projection), exists
-        found, proper = incoming.proper_cavities(p)
-        message = factor.fractional_message(j, found, p, Quadrature())
-        return tangent_projection(marginals[j], message, self.projection), _all(proper, but=j)
+        p, q = power_of(self.power, factor, j), incoming.marginals[j]
+        found, proper, share = _cavities(factor, incoming, p, but=j)
+        if p == 1 or len(found) == 1:  # a fraction of a unary factor has the same log-message
+            eta = factor.project(j, q, found, self.projection)
+        else:
+            eta = tangent_projection(q, factor.fractional_message(j, found, p, Quadrature()), self.projection)
+        return _with_mean_field(factor, j, incoming.marginals, eta, share), _all(proper, but=j)
 
     def message(self, factor: AbstractProjected, j: int, incoming: Incoming) -> LogMessage:
         p = power_of(self.power, factor, j)
         return _message(factor, j, incoming.proper_cavities(p)[0], p)
 
     def evidence(self, factor: AbstractProjected, incoming: Incoming) -> Float[Array, " n"]:
+        if self.matched and len(factor.interfaces) == 1:
+            return EP(power=self.power).evidence(factor, incoming)
         marginals, leaves = incoming.marginals, incoming.leaves
         d, total = len(marginals), jnp.zeros((), marginals[0].dtype)
         powers = [power_of(self.power, factor, j) for j in range(d)]
+        least = jnp.ones(1, marginals[0].dtype)
         for j, (q, p) in enumerate(zip(marginals, powers, strict=True)):
-            found, _ = incoming.proper_cavities(p)
+            found, _, share = _cavities(factor, incoming, p)
+            least = jnp.minimum(least, share)
             if p == 1 or d == 1:
                 total += factor.expected_log_message(j, q, found, self.projection)
             else:
@@ -100,12 +108,15 @@ class NGMP(AbstractRule):
                 total -= (d - 1) / d * local_evidence(factor, found, p)
             if len(set(powers)) > 1:
                 total += _unequal(j, marginals, leaves, found, p)
-        return total
+        return _with_mean_field_energy(factor, marginals, total, least)
 
     def stationary(self, factor: AbstractProjected) -> bool:
         # Several interfaces see each other's cavities, which move with the leaves; and a rule of a few points is not
         # accurate enough for its projection to be the gradient of its expectation.
-        return len(factor.interfaces) == 1 and isinstance(self.projection, Quadrature)
+        return len(factor.interfaces) == 1 and isinstance(self.projection, Quadrature) and not self.matched
+
+    def variational(self, factor: AbstractProjected) -> AbstractRule:
+        return self if self.stationary(factor) or factor.deterministic else StructuredVMP()
 
 
 class EP(AbstractRule):
@@ -113,7 +124,6 @@ class EP(AbstractRule):
 
     projection: Any = Quadrature()
     power: Any = eqx.field(static=True, default=1.0, converter=_power)
-    borrows: ClassVar[bool] = True
     joins: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -123,7 +133,10 @@ class EP(AbstractRule):
 
     @property
     def named(self) -> tuple[str, ...]:
-        return _named(self.power)
+        return tuple(dict(self.power)) if isinstance(self.power, tuple) else ()
+
+    def divides(self, factor: AbstractProjected) -> bool:
+        return _divides(factor)
 
     def instead(self, factor: AbstractProjected) -> AbstractRule:
         return StructuredVMP() if _unprojected(factor, False) else self
@@ -133,10 +146,14 @@ class EP(AbstractRule):
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
         p = power_of(self.power, factor, j)
-        found, proper = incoming.proper_cavities(p)
+        found, proper, share = _cavities(factor, incoming, p)
         message = _message(factor, j, found, p)
-        matched = tilted_match(incoming.marginals[j], found[j], lambda z: p * message(z), self.projection, factor.hard)
-        return (matched - found[j]) * (1 / p), _all(proper)
+        tilt = lambda z: p * message(z)  # noqa: E731
+        matched = tilted_match(
+            incoming.marginals[j], found[j], tilt, self.projection, factor.hard, factor.peak(j, found)
+        )
+        eta = (matched - found[j]) * (1 / p)
+        return _with_mean_field(factor, j, incoming.marginals, eta, share), _all(proper)
 
     def message(self, factor: AbstractProjected, j: int, incoming: Incoming) -> LogMessage:
         p = power_of(self.power, factor, j)
@@ -146,8 +163,10 @@ class EP(AbstractRule):
         marginals = incoming.marginals
         powers = [power_of(self.power, factor, j) for j in range(len(marginals))]
         total = jnp.zeros(marginals[0].batch_shape, marginals[0].dtype)
+        least = jnp.ones(1, marginals[0].dtype)
         for p in sorted(set(powers)):  # with unequal powers, the average over interfaces
-            found, _ = incoming.proper_cavities(p)
+            found, _, share = _cavities(factor, incoming, p)
+            least = jnp.minimum(least, share)
             # The last integral over the last interface, where noise factors are smoothest.
             message = _message(factor, len(found) - 1, found, p)
             tilt = lambda z, m=message, p=p: p * m(z)  # noqa: E731
@@ -155,14 +174,63 @@ class EP(AbstractRule):
             for q, c in zip(marginals, found, strict=True):
                 share += q.kl(c)  # A(c) - A(lambda) + p eta . mu, without a difference of large numbers
             total += powers.count(p) / len(powers) * share / p
-        return total
+        return _with_mean_field_energy(factor, marginals, total, least)
 
     def stationary(self, factor: AbstractProjected) -> bool:
         return not isinstance(self.power, tuple) and isinstance(self.projection, Quadrature)
 
+    def variational(self, factor: AbstractProjected) -> AbstractRule:
+        return NGMP().variational(factor)  # its own free energy is stationary at a saddle
+
 
 def _message(factor: AbstractProjected, j: int, found: Families, p: float) -> Any:
     return factor.log_message(j, found) if p == 1 else factor.fractional_message(j, found, p, Quadrature())
+
+
+def _divides(factor: AbstractProjected) -> bool:
+    """Whether there are cavities to integrate against, and a mean field to make up for improper ones."""
+    return len(factor.interfaces) > 1 and not factor.deterministic
+
+
+def _cavities(
+    factor: AbstractProjected, incoming: Incoming, power: float, but: int | None = None
+) -> tuple[Families, list[Bool[Array, " n"]], Float[Array, " #n"]]:
+    """`Incoming.shared`; all of the cavities where nothing is divided."""
+    if _divides(factor):
+        return incoming.shared(power, but)
+    return *incoming.proper_cavities(power), jnp.ones(1, incoming.marginals[0].dtype)
+
+
+def _with_mean_field(
+    factor: AbstractProjected, j: int, marginals: Families, eta: AbstractFamily, share: Float[Array, " #n"]
+) -> AbstractFamily:
+    """`share eta + (1 - share) eta_mf`, the second the message of mean field; its integrals exist at any marginals."""
+    if not _divides(factor):
+        return eta
+
+    def mixed() -> AbstractFamily:
+        field = factor.mean_field_projection(j, marginals, Quadrature())
+        finite = functools.reduce(
+            jnp.logical_and, [jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim))) for x in field.natural]
+        )
+        rest = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), field * (1.0 - share), eta)
+        return eta * share + select(finite, rest, 0.0 * eta)
+
+    return jax.lax.cond(jnp.all(share >= 1.0), lambda: eta, mixed)
+
+
+def _with_mean_field_energy(
+    factor: AbstractProjected, marginals: Families, energy: Float[Array, " n"], share: Float[Array, " #n"]
+) -> Float[Array, " n"]:
+    """`share e + (1 - share) e_mf`, the second the energy of mean field."""
+    if not _divides(factor):
+        return energy
+    energy = jnp.broadcast_to(energy, jnp.broadcast_shapes(energy.shape, share.shape))
+
+    def mixed() -> Array:
+        return share * energy + (1.0 - share) * StructuredVMP().evidence(factor, Incoming(marginals, ()))
+
+    return jax.lax.cond(jnp.all(share >= 1.0), lambda: energy, mixed)
 
 
 class BP(AbstractRule):
@@ -224,12 +292,7 @@ def local_evidence(factor: AbstractProjected, found: Families, power: float) -> 
     return jax.nn.logsumexp(log_weights + power * message(z), axis=0) / power
 
 
-def _named(power: Any) -> tuple[str, ...]:
-    return tuple(name for name, _ in power) if isinstance(power, tuple) else ()
-
-
 def _unprojected(factor: AbstractProjected, whole: bool) -> bool:
     """Whether exact messages of a factor, whole or a fraction of it, have no projection."""
-    if factor.deterministic:
-        return False
-    return not factor.has_projection() or not whole and any(f.integrated == "never" for f in factor.families)
+    never = not factor.has_projection() or not whole and any(f.integrated == "never" for f in factor.families)
+    return never and not factor.deterministic

@@ -34,8 +34,7 @@ class AbstractVMP(AbstractRule):
         return eta, jnp.ones(incoming.marginals[j].batch_shape, bool)
 
     def message(self, factor: AbstractProjected, j: int, incoming: Incoming) -> LogMessage:
-        several = len(incoming.marginals) > 1
-        return factor.mean_field_message(j, incoming.marginals, Quadrature()) if several else factor.log_density
+        return factor.mean_field_message(j, incoming.marginals, Quadrature())
 
     def evidence(self, factor: AbstractProjected, incoming: Incoming) -> Float[Array, " n"]:
         """`E[log f]` under the product of the marginals."""
@@ -108,3 +107,6 @@ class PVMP(AbstractVMP):
         found = solve_edge(toward, cavity, leaves[j], self.iterations, self.tol)
         eta = jax.lax.stop_gradient(found) + (once - jax.lax.stop_gradient(once))
         return eta, jnp.ones(cavity.batch_shape, bool)
+
+    def variational(self, factor: AbstractProjected) -> AbstractRule:
+        return NCVMP(self.projection)

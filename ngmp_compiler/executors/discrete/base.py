@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...graph.planes import Plane
 from ..base import AbstractExecutor, together
@@ -55,6 +55,7 @@ class DiscreteSolution(NamedTuple):
 
 Unary = dict[Plane, Array]
 Tables = dict[int, Array]
+Classes = list[tuple[Plane, np.ndarray, Array]]  # plane, positions, (draws, positions)
 
 
 class DiscreteExecutor(AbstractExecutor):
@@ -69,3 +70,7 @@ class DiscreteExecutor(AbstractExecutor):
     @abc.abstractmethod
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:  # type: ignore[override]
         """Log-marginals of all variables and of the tables of the wanted groups, and the log-partition."""
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        """Draws from the joint of all variables."""
+        raise NotImplementedError(f"the executor '{self.name}' has no draws; write its method draw")

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PRNGKeyArray
 
 from ...graph.index import index_map
 from ...graph.planes import Plane
-from ...linalg import discrete_chain
-from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from ...linalg import chain_classes, discrete_chain
+from .base import Classes, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
 from .part import DiscretePart
 
 
@@ -51,37 +52,49 @@ class DiscreteChain(DiscreteExecutor):
         local = np.full(size, -1)
         local[order.reshape(-1)] = np.arange(order.size)
         chains, length = order.shape
-        self.links: list[tuple[TablePiece, bool, Any]] = []
+        self.ties: list[tuple[TablePiece, bool, Any]] = []
         for piece in pieces:
             left, right = (local[positions] for _, positions in piece.sides)
             start = np.minimum(left, right)
-            link = start // length * (length - 1) + start % length
-            self.links.append((piece, bool(left[0] > right[0]), index_map(link, chains * (length - 1))))
+            tie = start // length * (length - 1) + start % length
+            self.ties.append((piece, bool(left[0] > right[0]), index_map(tie, chains * (length - 1))))
         self.why = f"{chains} chain{'s' * (chains > 1)} of {length} categorical variables"
         self.work = f"O({chains} x {length} x {plane.event_shape[0]}^2)"
 
-    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+    def _system(self, unary: Unary, tables: Tables) -> tuple[Array, Array]:
+        """Unary log-potentials (chains, T, K) and ties (chains, T-1|1, K, K)."""
         chains, length = self.order.shape
         k = self.plane.event_shape[0]
         logits = index_map(self.order, unary[self.plane].shape[0]).take(unary[self.plane]).reshape(chains, length, k)
         first = self.pieces[0].take(tables[self.pieces[0].group])
-        if len(self.links) == 1 and first.shape[0] == 1:  # one table shared by all steps
-            link = jnp.broadcast_to(first.swapaxes(1, 2) if self.links[0][1] else first, (chains, 1, k, k))
+        if len(self.ties) == 1 and first.shape[0] == 1:  # one table shared by all steps
+            tie = jnp.broadcast_to(first.swapaxes(1, 2) if self.ties[0][1] else first, (chains, 1, k, k))
         else:
-            link = jnp.zeros((), logits.dtype)
-            for piece, reverse, index in self.links:
+            tie = jnp.zeros((), logits.dtype)
+            for piece, reverse, index in self.ties:
                 table = piece.take(tables[piece.group])
                 table = jnp.broadcast_to(table.swapaxes(1, 2) if reverse else table, (index.n, k, k))
-                link = link + index.add(table)
-            link = link.reshape(chains, length - 1, k, k)
+                tie = tie + index.add(table)
+            tie = tie.reshape(chains, length - 1, k, k)
+        return logits, tie
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        logits, tie = self._system(unary, tables)
+        keys = jax.random.split(key, len(self.order))
+        found = jax.vmap(lambda u, table, k: chain_classes(u, table, k, count))(logits, tie, keys)
+        return [(self.plane, self.order.reshape(-1), jnp.swapaxes(found, 0, 1).reshape(count, -1))]
+
+    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+        (chains, _), k = self.order.shape, self.plane.event_shape[0]
+        logits, tie = self._system(unary, tables)
         forward_backward = partial(discrete_chain, pairs=any(piece.group in wanted for piece in self.pieces))
         if chains == 1:  # plainly: under vmap both branches of a condition run
-            result = jax.tree.map(lambda x: x[None], forward_backward(logits[0], link[0]))
+            result = jax.tree.map(lambda x: x[None], forward_backward(logits[0], tie[0]))
         else:
-            result = jax.vmap(forward_backward)(logits, link)
+            result = jax.vmap(forward_backward)(logits, tie)
         marginals = {self.plane: [(self.order.reshape(-1), result.log_probs.reshape(-1, k))]}
         found: dict[int, list] = {}
-        for piece, reverse, index in self.links:
+        for piece, reverse, index in self.ties:
             if piece.group in wanted and result.pair is not None:
                 pair = index.take(result.pair.reshape(-1, k, k))
                 found.setdefault(piece.group, []).append((piece.rows, pair.swapaxes(1, 2) if reverse else pair))

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from ...graph.planes import Plane
-from ...linalg import elimination
+from ...linalg import elimination, network_classes
 from ..base import ASKED
-from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .base import Classes, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
 from .part import DiscretePart
 
 UNROLLED = 64  # variables: every one summed out is a few operations of the program
@@ -78,18 +78,30 @@ class _Eliminating(DiscreteExecutor):
     def arrange(cls, network: Network) -> list[elimination.Cluster]:
         """The clusters that are summed out."""
 
-    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+    def _sums(self, unary: Unary, tables: Tables) -> list[Array]:
+        """The sum of the tables at home in each cluster."""
         network, sizes = self.network, self.network.sizes
         batch = len(network.positions)
         dtype = unary[network.planes[0]].dtype
         sums: list[Array] = [jnp.zeros((batch, *(sizes[x] for x in c.variables)), dtype) for c in self.clusters]
-        homes = {x: elimination.home(self.clusters, (x,)) for x in range(len(sizes))}
+        homes = self._homes()
         for x, plane in enumerate(network.planes):
             sums[homes[x]] += self._place(homes[x], unary[plane][network.positions[:, x]], (x,))
         for tie in network.ties:
             at = elimination.home(self.clusters, tie.scope)
             table = tables[tie.group]
             sums[at] += self._place(at, table if table.shape[0] == 1 else table[tie.rows], tie.scope)
+        return sums
+
+    def _homes(self) -> dict[int, int]:
+        return {x: elimination.home(self.clusters, (x,)) for x in range(len(self.network.planes))}
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        found = network_classes(self._sums(unary, tables), self.clusters, key, count)
+        return [(p, self.network.positions[:, x], found[x]) for x, p in enumerate(self.network.planes)]
+
+    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+        network, homes, sums = self.network, self._homes(), self._sums(unary, tables)
         joints, log_partition = elimination.eliminate(sums, self.clusters)
         marginals: dict[Plane, list] = {}
         for x, plane in enumerate(network.planes):

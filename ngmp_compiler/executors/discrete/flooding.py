@@ -14,13 +14,14 @@ since the loop itself cannot be differentiated backwards.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
+from ...linalg import pick
 from ...solve.implicit import attach
 from ..base import ASKED
-from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .base import Classes, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
 from .elimination import UNROLLED, Elimination
 from .part import DiscretePart
 from .slices import SliceChain
@@ -91,6 +92,13 @@ class Flooding(DiscreteExecutor):
             if piece.group in wanted:
                 found.setdefault(piece.group, []).append((piece.rows, joint))
         return DiscreteSolution(log_partition, self.nodes.split(beliefs), found, gap <= tol)
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        """There is no joint that the beliefs are marginals of: independent draws from them."""
+        found = self.solve(unary, tables, frozenset()).marginals
+        keys = jax.random.split(key, len(found))
+        return [(p, at, pick(k, jnp.broadcast_to(x, (count, *x.shape))))
+                for k, (p, [(at, x)]) in zip(keys, found.items(), strict=True)]  # fmt: skip
 
     def _flat(self, dtype: np.dtype) -> Messages:
         sizes = [[(piece.n, plane.event_shape[0]) for plane, _ in piece.sides] for piece in self.pieces]

@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray
 
 from ...graph.index import index_map
 from ...graph.planes import Plane
+from ...linalg import pick
 from ..base import COUPLED, members
-from .base import DiscreteExecutor, DiscreteSolution, Tables, Unary
+from .base import Classes, DiscreteExecutor, DiscreteSolution, Tables, Unary
 from .part import DiscretePart
 
 
@@ -32,6 +34,10 @@ class DiscreteIndependent(DiscreteExecutor):
     def __init__(self, plane: Plane, positions: np.ndarray):
         self.plane, self.positions, self.pieces = plane, positions, []
         self.why, self.work = "categorical variables coupled to no other", f"O({len(positions)})"
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        logits = index_map(self.positions, unary[self.plane].shape[0]).take(unary[self.plane])
+        return [(self.plane, self.positions, pick(key, jnp.broadcast_to(logits, (count, *logits.shape))))]
 
     def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
         logits = index_map(self.positions, unary[self.plane].shape[0]).take(unary[self.plane])

@@ -12,102 +12,23 @@ The marginals of a step are those of $\alpha_{k-1} + t_k + \beta_k$.
 
 import math
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...graph.index import index_map
-from ...graph.planes import Plane
-from ...linalg import elimination
+from ...linalg import network_classes
 from ...linalg.elimination import Cluster
 from ..base import ASKED
-from .base import DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .base import Classes, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
 from .elimination import UNROLLED, Tie
 from .layers import Block, Slices, slices
 from .part import DiscretePart
+from .segment import Inputs, Segment
 
 SLICE_CELLS = 2**18  # of the tables of one step
 _LARGEST = 2**22  # cells of the joint tables of the steps that are read at once
-
-Scope = tuple[int, ...]
-Inputs = tuple[list[Array], list[Array]]  # unary log-potentials (S, B, K) of own variables, tables (S|1, B|1, *classes)
-
-
-class Segment(NamedTuple):
-    """S networks of one shape, in B copies: local variables are those that come in, then the segment's own."""
-
-    planes: tuple[Plane, ...]  # of all local variables
-    positions: np.ndarray  # (S, B, own)
-    ties: list[Tie]  # rows (S, B)
-    keep: Scope
-
-    @property
-    def incoming(self) -> Scope:
-        return tuple(range(len(self.planes) - self.positions.shape[-1]))
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        return tuple(p.event_shape[0] for p in self.planes)
-
-    def clusters(self, root: Scope | None) -> list[Cluster]:
-        """Clusters of all tables and messages; the last one is over the variables of `root`, if one is given."""
-        scopes = [tie.scope for tie in self.ties] + [self.incoming, self.keep]
-        scopes = [scope for scope in scopes if scope]
-        found = elimination.clusters(elimination.min_fill(len(self.planes), scopes, root or ()), scopes)
-        if root is None:
-            return found
-        first = len(found) - len(root)
-        inner = [c._replace(parent=first if c.parent is None else min(c.parent, first)) for c in found[:first]]
-        return [*inner, Cluster(root, (), None)]
-
-    def cells(self) -> int:
-        """The cells of all clusters of one network."""
-        return sum(math.prod(self.sizes[x] for x in c.variables) for c in self.clusters(self.keep))
-
-    def inputs(self, unary: Unary, tables: Tables) -> Inputs:
-        """What the tables of all S networks are made of."""
-        lead, own = self.positions.shape[:2], self.planes[len(self.incoming) :]
-        stacked = []
-        for i, plane in enumerate(own):
-            found = index_map(self.positions[..., i], unary[plane].shape[0]).take(unary[plane])
-            stacked.append(found.reshape(*lead, -1))
-        picked = []
-        for tie in self.ties:
-            table = tables[tie.group]
-            shared = table.shape[0] == 1
-            found = table if shared else index_map(tie.rows, table.shape[0]).take(table)
-            picked.append(found.reshape(*((1, 1) if shared else lead), *table.shape[1:]))
-        return stacked, picked
-
-    def _sums(self, found: list[Cluster], inputs: Inputs, messages: list[tuple[Scope, Array]]) -> list[Array]:
-        """The sum of the tables at home in each cluster, for one of the S networks; (B, *classes)."""
-        unary, tables = inputs
-        parts = [((len(self.incoming) + i,), u) for i, u in enumerate(unary)]
-        parts += [(tie.scope, table) for tie, table in zip(self.ties, tables, strict=True)]
-        sizes, batch, dtype = self.sizes, self.positions.shape[1], unary[0].dtype
-        sums: list[Array] = [jnp.zeros((batch, *(sizes[x] for x in c.variables)), dtype) for c in found]
-        for scope, table in (*parts, *messages):
-            at = elimination.home(found, scope)
-            sums[at] += elimination.place(table, scope, found[at].variables)
-        return sums
-
-    def send(self, scope: Scope, inputs: Inputs, messages: list[tuple[Scope, Array]]) -> Array:
-        """The log-sum over all variables but those of `scope`, (B, *classes)."""
-        found = self.clusters(scope)
-        return elimination.collect(self._sums(found, inputs, messages), found)[0][-1]
-
-    def read(self, inputs: Inputs, messages: list[tuple[Scope, Array]], wanted: frozenset[int]) -> list[Array]:
-        """Log-marginals of own variables and of the wanted tables, in their order."""
-        found = self.clusters(None)
-        joints, _ = elimination.eliminate(self._sums(found, inputs, messages), found)
-        scopes = [(i,) for i in range(len(self.incoming), len(self.planes))]
-        scopes += [tie.scope for tie in self.ties if tie.group in wanted]
-        homes = [elimination.home(found, scope) for scope in scopes]
-        marginals = (elimination.marginal(joints[h], found[h].variables, s) for h, s in zip(homes, scopes, strict=True))
-        return list(marginals)
 
 
 class SliceChain(DiscreteExecutor):
@@ -156,20 +77,55 @@ class SliceChain(DiscreteExecutor):
         )
         self.work = f"O({f'{batch} x ' if batch > 1 else ''}{count} x {steps.cells()} cells)"
 
-    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
-        head, steps, tail = self.head, self.steps, self.tail
-        first, middle = _only(head.inputs(unary, tables)), steps.inputs(unary, tables)
+    def _forward(self, first: Inputs, middle: Inputs) -> tuple[Array, Array, Array]:
+        """What the last step hands on, what each was handed, and the sum of what was subtracted of it."""
+        head, steps = self.head, self.steps
         alpha, scale = _shift(head.send(head.keep, first, []))
 
         def forward(alpha: Array, inputs: Inputs) -> tuple[Array, tuple[Array, Array]]:
             moved, scale = _shift(steps.send(steps.keep, inputs, [(steps.incoming, alpha)]))
             return moved, (alpha, scale)
 
+        last, (alphas, scales) = _scan(forward, alpha, middle)
+        return last, alphas, jnp.sum(scale) + jnp.sum(scales)
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        """Filtered forward, and drawn from the last step to the first."""
+        head, steps, tail = self.head, self.steps, self.tail
+        first, middle = _only(head.inputs(unary, tables)), steps.inputs(unary, tables)
+        last, alphas, _ = self._forward(first, middle)
+        ends, out = jax.random.split(key, 3), []
+        if tail is None:
+            whole = [Cluster(steps.keep, (), None)]
+            drawn = network_classes([last], whole, ends[0], count)
+            state = [drawn[x] for x in steps.keep]
+        else:
+            final = _only(tail.inputs(unary, tables))
+            drawn = tail.draw(None, final, [(tail.incoming, last)], {}, ends[0], count)
+            state = [drawn[x] for x in tail.incoming]
+            out += tail.classes({x: c[None] for x, c in drawn.items()})
+        flat, build = _split(middle, len(alphas))
+
+        def back(state: list[Array], x: tuple) -> tuple[list[Array], dict[int, Array]]:
+            own, alpha, key = x
+            given = dict(zip(steps.keep, state, strict=True))
+            drawn = steps.draw(steps.keep, build(own), [(steps.incoming, alpha)], given, key, count)
+            return [drawn[i] for i in steps.incoming], drawn
+
+        keys = jax.random.split(ends[1], len(alphas))
+        state, drawn = jax.lax.scan(back, state, (flat, alphas, keys), reverse=True)
+        given = dict(zip(head.keep, state, strict=True))
+        at_head = head.draw(head.keep, first, [], given, ends[2], count)
+        return [*out, *steps.classes(drawn), *head.classes({x: c[None] for x, c in at_head.items()})]
+
+    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+        head, steps, tail = self.head, self.steps, self.tail
+        first, middle = _only(head.inputs(unary, tables)), steps.inputs(unary, tables)
+
         def backward(beta: Array, inputs: Inputs) -> tuple[Array, Array]:
             return _shift(steps.send(steps.incoming, inputs, [(steps.keep, beta)]))[0], beta
 
-        last, (alphas, scales) = _scan(forward, alpha, middle)
-        log_partition = jnp.sum(scale) + jnp.sum(scales)
+        last, alphas, log_partition = self._forward(first, middle)
         if tail is None:
             beta = jnp.zeros_like(last)
             log_partition += jnp.sum(jax.nn.logsumexp(last.reshape(last.shape[0], -1), -1))

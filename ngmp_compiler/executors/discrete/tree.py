@@ -2,13 +2,13 @@
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ...graph.index import index_map
 from ...graph.planes import Plane
-from ...linalg import discrete_tree, plan_rounds
+from ...linalg import discrete_tree, plan_rounds, tree_classes
 from ...value import Value
-from .base import FORBIDDEN, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
+from .base import FORBIDDEN, Classes, DiscreteExecutor, DiscreteSolution, TablePiece, Tables, Unary
 from .part import DiscretePart
 
 
@@ -47,6 +47,11 @@ class PaddedNodes(Value):
             out[plane] = [(positions, log_probs[start : start + len(positions), : plane.event_shape[0]])]
         return out
 
+    def columns(self, classes: Int[Array, "draws n"]) -> Classes:
+        """Draws by plane."""
+        starts = self._start.items()
+        return [(p, self.members[p], classes[:, start : start + len(self.members[p])]) for p, start in starts]
+
 
 class DiscreteTree(DiscreteExecutor):
     """A forest of categorical variables tied by pairwise tables, several of which may tie the same two variables."""
@@ -73,7 +78,7 @@ class DiscreteTree(DiscreteExecutor):
         distinct, inverse = np.unique(np.concatenate(code), return_inverse=True)
         self.rounds = plan_rounds(n, np.stack([distinct // n, distinct % n], 1))
         where = np.split(inverse.reshape(-1), np.cumsum([len(e) for e in ends])[:-1])
-        self.links = [
+        self.ties = [
             (piece, index_map(at, len(distinct)), end[:, 0] > end[:, 1])
             for piece, at, end in zip(pieces, where, ends, strict=True)
         ]
@@ -81,16 +86,24 @@ class DiscreteTree(DiscreteExecutor):
         self.why = f"{count}, summed out in {len(self.rounds)} rounds"
         self.work = f"O({n} x {k}^3)"
 
-    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+    def _tables_of_ties(self, unary: Unary, tables: Tables) -> Float[Array, "edges K K"]:
+        """The sum of the tables on every edge."""
         k = self.nodes.classes
-        link = jnp.zeros((), unary[next(iter(self.nodes.members))].dtype)
-        for piece, index, reverse in self.links:
+        tie = jnp.zeros((), unary[next(iter(self.nodes.members))].dtype)
+        for piece, index, reverse in self.ties:
             table = self.nodes.pad_table(piece.take(tables[piece.group]))
             table = _turn(jnp.broadcast_to(table, (piece.n, k, k)), reverse)
-            link = link + index.add(table)
-        found = discrete_tree(self.nodes.stack(unary), link, self.rounds)
+            tie = tie + index.add(table)
+        return tie
+
+    def draw(self, unary: Unary, tables: Tables, key: PRNGKeyArray, count: int) -> Classes:
+        found = tree_classes(self.nodes.stack(unary), self._tables_of_ties(unary, tables), self.rounds, key, count)
+        return self.nodes.columns(found)
+
+    def solve(self, unary: Unary, tables: Tables, wanted: frozenset[int]) -> DiscreteSolution:
+        found = discrete_tree(self.nodes.stack(unary), self._tables_of_ties(unary, tables), self.rounds)
         pairs: dict[int, list] = {}
-        for piece, index, reverse in self.links:
+        for piece, index, reverse in self.ties:
             if piece.group in wanted:
                 rows, columns = (plane.event_shape[0] for plane, _ in piece.sides)
                 joint = _turn(index.take(found.pairs), reverse)[:, :rows, :columns]

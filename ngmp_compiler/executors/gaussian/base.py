@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
@@ -34,6 +34,7 @@ class Centred(NamedTuple):
 
 
 Leaf = AbstractFamily | Centred
+Draws = dict[Plane, tuple[np.ndarray, Array]]  # positions, (draws, positions, *event)
 
 
 def offset(piece: Piece, leaves: Sequence[Leaf | None]) -> Any:
@@ -111,6 +112,7 @@ class GaussianExecutor(AbstractExecutor):
 
     pieces: list[Piece]
     space: str | None = None  # of vectors: weight or function
+    subtracts: bool = False  # whether the variance of what ties two variables is a difference of theirs
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Any:
         """What does not change between sweeps, from the leaves that do not (the others are None).
@@ -131,6 +133,17 @@ class GaussianExecutor(AbstractExecutor):
     @abc.abstractmethod
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:  # type: ignore[override]
         """Marginals of all variables and of the requested functionals; with centred leaves, those of deviations."""
+
+    def draw(self, prepared: Any, leaves: list[Leaf], solved: Solution, key: PRNGKeyArray, count: int) -> Draws:
+        """Draws from the joint of all variables, as deviations from its mean; `solved` is what `solve` returned.
+
+        By default along a band: see `dense.jointly`.
+        """
+        from .dense import jointly  # which derives from this class
+
+        joint = jointly(self.pieces)
+        dtype = leaves[self.pieces[0].functional].dtype
+        return joint.draw(joint.prepare(list(leaves), dtype), leaves, solved, key, count)
 
 
 def numbered(sizes: dict[Plane, int], members: dict[Plane, np.ndarray]) -> tuple[dict[Plane, np.ndarray], int]:

@@ -6,15 +6,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ngmp_kernels.families import Gaussian, MvGaussian
 from ngmp_kernels.numerics.lanes import one_by_one
 
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
-from ...linalg import ChainMarginals, Links, chain_links, information, solve_chain, vector_chain
-from .base import GaussianExecutor, Leaf, Solution, fill, offset, potential, put, scale
+from ...linalg import ChainMarginals, Ties, chain_draws, chain_ties, information, normals, solve_chain, vector_chain
+from .base import Draws, GaussianExecutor, Leaf, Solution, fill, offset, potential, put, scale
 from .part import GaussianPart, Piece, only
 from .ties import Tie, each, matrix, row_moments
 from .vectors import Term, add_vectors, wide_moments
@@ -24,11 +24,12 @@ class Chain(GaussianExecutor):
     """Chains of equal length of variables of one plane."""
 
     name = "chain"
+    subtracts = True
 
     @classmethod
     def misfit(cls, part: GaussianPart) -> str | None:
         wide = part.core.wide[part.nodes]
-        # Vector links must all have one width; mixed ones are rare and solved jointly.
+        # Vector ties must all have one width; mixed ones are rare and solved jointly.
         mixed = part.has_vectors and wide.any() and not wide.all()
         if part.lone or part.knotted or part.shape.path is None or len(part.planes) > 1 or mixed:
             return "the variables are no path of equal ones, tied once each"
@@ -61,12 +62,12 @@ class Chain(GaussianExecutor):
         local = np.full(size, -1)
         local[order.reshape(-1)] = np.arange(order.size)
         self.unary: list[tuple[Piece, IndexMap]] = []
-        self.links: list[Tie] = []
+        self.ties: list[Tie] = []
         for piece in pieces:
             if len(piece.links) == 1:
                 self.unary.append((piece, index_map(local[piece.links[0].positions], order.size)))
             else:
-                self.links.append(Tie(piece, local, order.shape))
+                self.ties.append(Tie(piece, local, order.shape))
         chains, length = order.shape
         self.why = f"{chains} chain{'s' * (chains > 1)} of {length} variables, neighbours tied once"
         self.work = f"O({chains} x {length}" + (f" x {plane.event_shape[0]}^3)" if plane.event_shape else ")")
@@ -95,13 +96,13 @@ def halvings(length: int) -> int:
     return 0 if jax.default_backend() == "cpu" else max(0, length.bit_length() - 7)
 
 
-def _solve(unary: Array, linear: Array, links: Links) -> ChainMarginals:
-    return solve_chain(unary, linear, links, halvings(unary.shape[0]))
+def _solve(unary: Array, linear: Array, ties: Ties) -> ChainMarginals:
+    return solve_chain(unary, linear, ties, halvings(unary.shape[0]))
 
 
 @jax.custom_jvp
-def _solve_alone(unary: Array, linear: Array, links: Links) -> ChainMarginals:
-    return one_by_one(_solve, _FEW)(unary, linear, links)
+def _solve_alone(unary: Array, linear: Array, ties: Ties) -> ChainMarginals:
+    return one_by_one(_solve, _FEW)(unary, linear, ties)
 
 
 @_solve_alone.defjvp
@@ -116,31 +117,32 @@ class ScalarChain(Chain):
         super().__init__(plane, size, order, pieces)
         self.alone = order.shape[1] >= _LONG
 
-    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Links | None:
-        """The links, where none of them moves."""
-        if any(leaves[tie.piece.functional] is None for tie in self.links):
+    def prepare(self, leaves: list[Leaf | None], dtype: Any) -> Ties | None:
+        """The ties, where none of them moves."""
+        if any(leaves[tie.piece.functional] is None for tie in self.ties):
             return None
-        return self._links(leaves)
+        return self._couplings(leaves)
 
-    def _links(self, leaves: list[Any]) -> Links:
-        """Links (chains, T-1), or (chains, 1) where one functional ties all neighbours alike."""
+    def _couplings(self, leaves: list[Any]) -> Ties:
+        """Ties (chains, T-1), or (chains, 1) where one functional ties all neighbours alike."""
         if self._alike(leaves):
-            (tie,) = self.links
+            (tie,) = self.ties
             lam = potential(tie.piece, leaves, shared=True).precision
             one, earlier = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
             shared = (jnp.broadcast_to(x, (self.order.shape[0], 1)).astype(lam.dtype) for x in (lam, one, -earlier))
-            return chain_links(*shared)
+            return chain_ties(*shared)
         zero: Any = 0.0
-        link, later, earlier = zero, zero, zero
-        for tie in self.links:
+        coupling, later, earlier = zero, zero, zero
+        for tie in self.ties:
             lam = potential(tie.piece, leaves).precision
             a, b = self._coefficients(tie, lam.dtype)
-            link, later, earlier = link + tie.index.add(lam), later + tie.index.add(a), earlier + tie.index.add(-b)
+            sums = zip((coupling, later, earlier), (lam, a, -b), strict=True)
+            coupling, later, earlier = (total + tie.index.add(x) for total, x in sums)
         shape = (self.order.shape[0], self.order.shape[1] - 1)
-        return each(chain_links, tuple(x.reshape(shape) for x in (link, later, earlier)))
+        return each(chain_ties, tuple(x.reshape(shape) for x in (coupling, later, earlier)))
 
     def _alike(self, leaves: list[Any]) -> bool:
-        first, *others = self.links
+        first, *others = self.ties
         one, earlier = (first.piece.links[j].coefficient for j in (first.later, 1 - first.later))
         rows = leaves[first.piece.functional].eta2.shape[0]
         return not others and first.index.kind == "all" and one is None and jnp.size(scale(earlier)) == rows == 1
@@ -162,7 +164,7 @@ class ScalarChain(Chain):
         zero: Any = 0.0
         unary, linear = zero, zero
         own = [(*one, potential(one[0], leaves), scale(one[0].links[0].coefficient)) for one in self.unary]
-        ties = [(tie, potential(tie.piece, leaves).linear) for tie in self.links]
+        ties = [(tie, potential(tie.piece, leaves).linear) for tie in self.ties]
         ties = [(tie, h, *self._coefficients(tie, h.dtype)) for tie, h in ties]
         for piece, index, (lam, h), a in own:
             unary += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
@@ -171,12 +173,20 @@ class ScalarChain(Chain):
             linear += tie.ends[0].add(h * b) + tie.ends[1].add(h * a)
         return jnp.broadcast_to(unary, linear.shape), linear
 
-    def solve(self, prepared: Links | None, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+    def draw(self, prepared: Any, leaves: list[Leaf], solved: Solution, key: PRNGKeyArray, count: int) -> Draws:
+        chains, length = self.order.shape
+        unary, _ = self._potentials(leaves)
+        ties = self._couplings(leaves) if prepared is None else prepared
+        noise = normals(key, (chains, count, length))
+        found = each(chain_draws, (unary.reshape(chains, length), ties, noise))
+        return {self.plane: (self.order.reshape(-1), jnp.swapaxes(found, 0, 1).reshape(count, -1))}
+
+    def solve(self, prepared: Ties | None, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
         unary, linear = self._potentials(leaves)
-        links = self._links(leaves) if prepared is None else prepared
+        ties = self._couplings(leaves) if prepared is None else prepared
         solve = _solve_alone if self.alone else _solve
-        result = each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), links))
+        result = each(solve, (unary.reshape(chains, length), linear.reshape(chains, length), ties))
         mean, variance, covariance = (x.reshape(-1) for x in (result.mean, result.variance, result.covariance))
         functionals = {}
         for piece, index in self.unary:
@@ -184,7 +194,7 @@ class ScalarChain(Chain):
                 a = scale(piece.links[0].coefficient)
                 m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
                 functionals[piece.functional] = (piece.rows, m, v)
-        for tie in self.links:
+        for tie in self.ties:
             if tie.piece.functional in requested:
                 b, a = (scale(tie.piece.links[j].coefficient) for j in (1 - tie.later, tie.later))
                 (m0, m1), (v0, v1) = ([e.take(x) for e in tie.ends] for x in (mean, variance))
@@ -205,23 +215,23 @@ class VectorChain(Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:
-        """The sum of the potentials that do not move, whose these are, and the links if none of them moves."""
+        """The sum of the potentials that do not move, whose these are, and the ties if none of them moves."""
         d = self.plane.event_shape[0]
         zero = jnp.zeros((self.order.size, d), dtype)
         still = {f for f, leaf in enumerate(leaves) if leaf is not None}
         flat = _Potentials(jnp.zeros((*zero.shape, d), dtype), zero)
-        moves = any(tie.piece.functional not in still for tie in self.links)
-        return self._add(flat, leaves, still, shared=True), still, None if moves else self._links(leaves)
+        moves = any(tie.piece.functional not in still for tie in self.ties)
+        return self._add(flat, leaves, still, shared=True), still, None if moves else self._couplings(leaves)
 
     def _add(self, total: _Potentials, leaves: list[Any], among: set[int], shared: bool = False) -> _Potentials:
-        """Add the potentials of the functionals in `among`; of links, what is linear."""
+        """Add the potentials of the functionals in `among`; of ties, what is linear."""
         unary, linear = total
         for piece, index in self.unary:
             if piece.functional in among:
                 pot = potential(piece, leaves, shared)
                 square, shift = add_vectors(Term(piece, 0, index), pot)
                 unary, linear = unary + square, linear + shift
-        for tie in self.links:
+        for tie in self.ties:
             if tie.piece.functional in among:
                 pot = potential(tie.piece, leaves, shared)
                 h = pot.linear if tie.piece.width is not None else pot.linear[:, None]
@@ -233,10 +243,10 @@ class VectorChain(Chain):
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
         d = self.plane.event_shape[0]
-        known, still, links = prepared
+        known, still, ties = prepared
         unary, linear = self._add(known, leaves, set(range(len(leaves))) - still)
-        links = self._links(leaves) if links is None else links
-        result = each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *links))
+        ties = self._couplings(leaves) if ties is None else ties
+        result = each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *ties))
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
         functionals = {}
         for piece, index in self.unary:
@@ -244,7 +254,7 @@ class VectorChain(Chain):
                 moments = row_moments if piece.width is None else wide_moments
                 m, v = moments(Term(piece, 0, index), mean, covariance)
                 functionals[piece.functional] = (piece.rows, m + offset(piece, leaves), v)
-        for tie in self.links:
+        for tie in self.ties:
             if tie.piece.functional in requested:
                 b, a = (fill(x, tie.piece.n) for x in self._matrices(tie, mean.dtype))
                 (m0, m1), (c0, c1) = ([e.take(x) for e in tie.ends] for x in (mean, covariance))
@@ -262,11 +272,11 @@ class VectorChain(Chain):
         earlier, later = (matrix(tie.piece, j, d, dtype) for j in (1 - tie.later, tie.later))
         return earlier, later
 
-    def _links(self, leaves: list[Any]) -> list[Array]:
+    def _couplings(self, leaves: list[Any]) -> list[Array]:
         """Link matrices (chains, T-1, ...), or (chains, 1, ...) where one functional ties all with shared matrices."""
         chains, length = self.order.shape
         ties = []
-        for tie in self.links:
+        for tie in self.ties:
             lam = potential(tie.piece, leaves, shared=True).precision
             lam = lam if tie.piece.width is not None else lam[:, None, None]
             earlier, later = self._matrices(tie, lam.dtype)

@@ -3,11 +3,14 @@
 import numpy as np
 
 from ...errors import Problem, listed
+from ...graph.components import Nodes
+from ...graph.planes import Plane
 from ..base import ASKED, members
 from . import bands
+from .arrow import Arrow
 from .bands import Arrangement, Parts, classes, layout
 from .joint import JointGaussian, Layout
-from .part import GaussianCore, GaussianPart
+from .part import GaussianCore, GaussianPart, Piece
 
 _LONE = "it is coupled to no other Gaussian variable"
 
@@ -78,11 +81,33 @@ class Banded(_Joint):
 
     @classmethod
     def may_fit(cls, part: GaussianPart) -> bool:
-        return not part.lone  # whether the band is too wide is only seen when it is asked for
+        return not part.lone and not part.given  # whether the band is too wide is only seen when it is asked for
+
+
+def jointly(pieces: list[Piece]) -> JointGaussian:
+    """What solves some pieces jointly, whatever their shape: all their variables along one band, with a border."""
+    found: dict[Plane, list[np.ndarray]] = {}
+    for piece in pieces:
+        for link in piece.links:
+            found.setdefault(link.plane, []).append(link.positions)
+    own = {plane: np.unique(np.concatenate(x)) for plane, x in found.items()}
+    sizes = {plane: int(x[-1]) + 1 for plane, x in own.items()}
+    nodes = Nodes(sizes, list(own))
+    every = np.concatenate([x + nodes.offset[plane] for plane, x in own.items()])
+    dims = np.asarray([p.event_shape[0] if p.event_shape else 1 for p in nodes.planes])[nodes.plane_of(every)]
+    ends = [np.stack([np.searchsorted(every, k.positions + nodes.offset[k.plane]) for k in p.links]) for p in pieces]
+    parts = Parts(every, np.zeros(len(every), int), dims, ends)
+    every_way = bands.dense(parts), bands.banded(parts)
+    best = min(every_way, key=lambda x: (not x.fits[0], float(x.cost[0])))
+    return Banded(own, pieces, layout(parts, best, np.zeros(1, int), nodes, sizes), "jointly")
 
 
 def too_large(part: GaussianPart) -> Problem:
     """Why no executor solves a part."""
+    if part.given:
+        what = f"which of {part.dimensions} Gaussian dimensions they tie is an input, and {Arrow.misfit(part)}"
+        works = "close over the index, or call the program outside of jit: it is then compiled for its contents"
+        return Problem(listed(part.core.sites(part)), None, what, works)
     found = arrangements(part.core)[1]
     total, wide = part.dimensions, found["banded"].size[part.number] + found["banded"].border[part.number]
     what = f"they tie {total} Gaussian dimensions in loops, and a band of them is {wide} wide"

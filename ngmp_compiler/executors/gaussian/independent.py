@@ -5,14 +5,14 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ngmp_kernels.families import Gaussian
 
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ..base import COUPLED, members
-from .base import GaussianExecutor, Leaf, Solution, offset, potential, scale
+from .base import Draws, GaussianExecutor, Leaf, Solution, offset, potential, scale
 from .part import GaussianPart, Piece, Roles, only
 from .rows import Rows, leave_one_out
 from .vectors import Prepared, Term, Vectors, add_vectors, wide_moments
@@ -51,6 +51,14 @@ class Independent(GaussianExecutor):
         plane, positions = only(core.nodes.split(own))
         given = plane, core.planes[plane], positions, core.pieces(own), core.roles
         return [IndependentVectors(*given, parts[0].space) if plane.event_shape else IndependentScalars(*given)]
+
+    def draw(self, prepared: Any, leaves: list[Leaf], solved: Solution, key: PRNGKeyArray, count: int) -> Draws:
+        return {plane: (at, deviations(q, key, count)) for plane, (at, q) in solved.marginals.items()}
+
+
+def deviations(q: Any, key: PRNGKeyArray, count: int) -> Float[Array, "draws n *event"]:
+    """Independent draws from marginals, less their means."""
+    return type(q)(jnp.zeros_like(q.eta1), q.eta2).sample(key, (count,))
 
 
 class IndependentScalars(Independent):

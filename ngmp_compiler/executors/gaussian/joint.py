@@ -11,18 +11,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ngmp_kernels.families import Gaussian, MvGaussian
 from ngmp_kernels.numerics.cholesky import WRITTEN_OUT, whiten_rows
 from ngmp_kernels.numerics.special import LOG_2PI
 
 from ...graph.planes import Plane
-from ...linalg import banded_gaussian
+from ...linalg import banded_draws, banded_gaussian
 from ...value import Value
-from .base import GaussianExecutor, Leaf, Solution, fill, offset, potential
+from .base import Draws, GaussianExecutor, Leaf, Solution, fill, offset, potential
 from .part import Piece
 from .rows import Rows, flat, through
+
+_SMALL = 64  # dimensions up to which a dense part keeps rows of its inverse factor for every functional
 
 
 class Layout(NamedTuple):
@@ -115,16 +117,17 @@ class _Tied(Value):
         pairs = [(i, j) for i in range(len(ends)) for j in range(i, len(ends))]
         self.pairs = {(i, j): _Pair(layout, ends[i], None if i == j else ends[j], width) for i, j in pairs}
 
-    def matrices(self, dtype: Any) -> list[Float[Array, "n m d"]]:
-        """The coefficients of the links."""
-        out, m, n = [], self.piece.width or 1, self.piece.n
-        for plane, _, op, c in self.piece.links:
-            d = _size(plane)
-            block = jnp.eye(m, d, dtype=dtype)[None] if op == "scale" else jnp.asarray(c).reshape(-1, m, d)
-            if op == "scale" and c is not None:
-                block = block * jnp.asarray(c)[:, None, None]
-            out.append(fill(block.astype(dtype), n))
-        return out
+
+def matrices(piece: Piece, dtype: Any) -> list[Float[Array, "n m d"]]:
+    """The coefficients of the links of a piece."""
+    out, m, n = [], piece.width or 1, piece.n
+    for link in piece.links:
+        d, c = _size(link.plane), link.coefficient
+        block = jnp.eye(m, d, dtype=dtype)[None] if link.op == "scale" else jnp.asarray(c).reshape(-1, m, d)
+        if link.op == "scale" and c is not None:
+            block = block * jnp.asarray(c)[:, None, None]
+        out.append(fill(block.astype(dtype), n))
+    return out
 
 
 def _size(plane: Plane) -> int:
@@ -162,7 +165,7 @@ class JointGaussian(GaussianExecutor):
         for t in tied:
             pot = potential(t.piece, leaves)
             lam, h = (pot.precision[:, None, None], pot.linear[:, None]) if t.piece.width is None else pot[:2]
-            c = t.matrices(linear.dtype)
+            c = matrices(t.piece, linear.dtype)
             weighted = [lam * x if t.piece.width is None else lam @ x for x in c]
             for (i, j), pair in t.pairs.items():
                 left, right = (pair.rows.take(flat(x)) for x in (c[i], weighted[j]))
@@ -175,15 +178,53 @@ class JointGaussian(GaussianExecutor):
                 shifts.append((link.dims.reshape(-1), values.reshape(-1)))
         return _scatter(matrix, entries), _scatter(linear, shifts)
 
-    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+    def _system(self, prepared: Any, leaves: list[Leaf]) -> tuple[tuple[Array, ...], Array]:
+        """The blocks of the joint precision, lane by lane, and the linear coefficients."""
         sums, moving = prepared
         matrix, linear = self._add(sums, moving, leaves)
         lanes, blocks, s, k, _ = self.layout
-        bounds, line = self.layout.slots, self.layout.line
+        bounds = self.layout.slots
         diagonal, beside = (matrix[x:y].reshape(lanes, blocks, s, s) for x, y in ((0, bounds[0]), bounds[:2]))
         across, corner = matrix[bounds[1] : bounds[2]], matrix[bounds[2] :]
-        args = (diagonal, beside[:, :-1], across.reshape(lanes, blocks, s, k), corner.reshape(lanes, k, k),
-                linear[:line].reshape(lanes, blocks, s), linear[line:].reshape(lanes, k))  # fmt: skip
+        return (diagonal, beside[:, :-1], across.reshape(lanes, blocks, s, k), corner.reshape(lanes, k, k)), linear
+
+    def draw(self, prepared: Any, leaves: list[Leaf], solved: Solution, key: PRNGKeyArray, count: int) -> Draws:
+        system, linear = self._system(prepared, leaves)
+        lanes, blocks, s, k, _ = self.layout
+        one, other = jax.random.split(key)
+        noise = jax.random.normal(one, (lanes, blocks, s, count), linear.dtype)
+        found = _each_lane(banded_draws, (*system, noise, jax.random.normal(other, (lanes, k, count), linear.dtype)))
+        flat = jnp.concatenate([x.reshape(-1, count) for x in found]).T
+        out = {}
+        for plane, positions in self.members.items():
+            dims = self.layout.start[plane][positions][:, None] + np.arange(_size(plane))
+            out[plane] = positions, flat[:, dims] if plane.event_shape else flat[:, dims[:, 0]]
+        return out
+
+    def columns(self, prepared: Any, leaves: list[Leaf], plane: Plane, positions: np.ndarray) -> Draws:
+        """Covariances of all variables with those at some positions of a plane, (n, *event, entries of these)."""
+        system, linear = self._system(prepared, leaves)
+        lanes, blocks, s, k, _ = self.layout
+        dims = (self.layout.start[plane][positions][:, None] + np.arange(_size(plane))).reshape(-1)
+
+        def column(i: Array) -> Array:
+            unit = jnp.zeros_like(linear).at[i].set(1.0)
+            line, tail = jnp.split(unit, [self.layout.line])
+            found = _each_lane(banded_gaussian, (*system, line.reshape(lanes, blocks, s), tail.reshape(lanes, k)))
+            return jnp.concatenate([found.mean.reshape(-1), found.border.reshape(-1)])
+
+        whole = jax.vmap(column, out_axes=1)(jnp.asarray(dims))
+        out = {}
+        for p, at in self.members.items():
+            own = self.layout.start[p][at][:, None] + np.arange(_size(p))
+            out[p] = at, whole[own if p.event_shape else own[:, 0]]
+        return out
+
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        system, linear = self._system(prepared, leaves)
+        lanes, blocks, s, k, _ = self.layout
+        line = self.layout.line
+        args = (*system, linear[:line].reshape(lanes, blocks, s), linear[line:].reshape(lanes, k))
         found = _each_lane(banded_gaussian, args)
         after = jnp.pad(found.after, ((0, 0), (0, 1), (0, 0), (0, 0)))
         known = jnp.concatenate([found.covariance.reshape(-1), after.reshape(-1), jnp.zeros(1, linear.dtype)])
@@ -195,6 +236,9 @@ class JointGaussian(GaussianExecutor):
             split = [x.reshape(lanes, -1, k) for x in split]
             white = [whiten_rows(found.chol, x) for x in split]
             response = jnp.concatenate([x.reshape(-1, k) for x in white])
+        if self.layout.blocks == 1 and not k and s <= _SMALL:
+            # Of L^-T: a functional of it keeps the digits that a difference of large covariances would lose.
+            known, response = None, jnp.swapaxes(found.white[:, 0], -1, -2).reshape(line, s)
         mean = jnp.concatenate([found.mean.reshape(-1), found.border.reshape(-1)])
         functionals = {}
         for t in self.tied:
@@ -207,15 +251,17 @@ class JointGaussian(GaussianExecutor):
         jitter = jnp.max(found.jitter)
         return Solution(log_volume, jnp.all(found.proper), marginals, functionals, jitter=jitter, means=means)
 
-    def _marginals(self, mean: Array, known: Array, response: Array) -> tuple[dict[Plane, Any], dict[Plane, Any]]:
+    def _marginals(
+        self, mean: Array, known: Array | None, response: Array
+    ) -> tuple[dict[Plane, Any], dict[Plane, Any]]:
         """The marginals of all variables and, once more, their means."""
         out, means = {}, {}
         for plane, positions in self.members.items():
             dims = self.layout.start[plane][positions][:, None] + np.arange(_size(plane))
             own = response[dims]
-            covariance = known[self.layout.known(dims[:, :, None], dims[:, None])] + jnp.einsum(
-                "nik,njk->nij", own, own
-            )
+            covariance = jnp.einsum("nik,njk->nij", own, own)
+            if known is not None:
+                covariance += known[self.layout.known(dims[:, :, None], dims[:, None])]
             make = MvGaussian.from_mean_covariance if plane.event_shape else Gaussian.from_mean_variance
             m, v = (mean[dims], covariance) if plane.event_shape else (mean[dims][:, 0], covariance[:, 0, 0])
             out[plane], means[plane] = (positions, make(m, v)), (positions, m)
@@ -229,17 +275,17 @@ def _scatter(x: Array, parts: list[tuple[np.ndarray, Array]]) -> Array:
     return x.at[np.concatenate([at for at, _ in parts])].add(jnp.concatenate([values for _, values in parts]))
 
 
-def _moments(t: _Tied, mean: Array, known: Array, response: Array) -> tuple[Array, Array]:
+def _moments(t: _Tied, mean: Array, known: Array | None, response: Array) -> tuple[Array, Array]:
     """Means (n, m) and covariances (n, m, m) of the functionals of a piece, without their offset."""
-    c = t.matrices(mean.dtype)
+    c = matrices(t.piece, mean.dtype)
     zero: Any = 0.0
     centre, spread, border = zero, zero, zero
     for link, x in zip(t.links, c, strict=True):
         centre += through(link.rows, x, mean[link.dims][..., None])[..., 0]
         if response.shape[-1]:
             border += through(link.rows, x, response[link.dims])
-    for (i, j), pair in t.pairs.items():
-        part = jnp.einsum("nmd,nkd->nmk", through(pair.rows, c[i], known[pair.covariance]), c[j])
+    for (i, j), pair in t.pairs.items() if known is not None else ():
+        part = jnp.einsum("nmd,nkd->nmk", through(pair.rows, c[i], known[pair.covariance]), c[j])  # type: ignore[index]
         spread += part if i == j else part + jnp.swapaxes(part, -1, -2)
     if response.shape[-1]:
         spread += jnp.einsum("nmk,nlk->nml", border, border)

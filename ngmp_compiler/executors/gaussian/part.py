@@ -11,17 +11,20 @@ import numpy as np
 from ...graph.components import Nodes, Shape
 from ...graph.edges import Functional
 from ...graph.groups import FactorGroup
+from ...graph.index import GivenMap
 from ...graph.planes import Plane
 from ..base import AbstractPart
 
 
 class PieceLink(NamedTuple):
-    """A variable of a piece: `positions` (n,) in its plane, and the coefficient restricted to the piece."""
+    """A variable of a piece: `positions` (n,) in its plane, and the coefficient restricted to the piece. Where the
+    positions are an input of the model, they are in `given`, and `positions` is an example of them."""
 
     plane: Plane
     positions: np.ndarray
     op: str
     coefficient: Any
+    given: GivenMap | None = None
 
 
 class Piece(NamedTuple):
@@ -41,9 +44,10 @@ def restrict(number: int, functional: Functional, rows: np.ndarray | None) -> Pi
     def take(x: Any) -> Any:
         return x if x is None or rows is None or x.shape[0] == 1 else x[rows]
 
+    maps = [k.index.rows(rows) if isinstance(k.index, GivenMap) else None for k in functional.links]
     links = tuple(
-        PieceLink(k.plane, k.index.positions if rows is None else k.index.positions[rows], k.op, take(k.coefficient))
-        for k in functional.links
+        PieceLink(k.plane, k.index.positions if rows is None else k.index.positions[rows], k.op, take(k.coefficient), g)
+        for k, g in zip(functional.links, maps, strict=True)
     )
     n = functional.n if rows is None else len(rows)
     return Piece(number, rows, n, links, take(functional.offset), functional.width)
@@ -78,9 +82,33 @@ class GaussianCore:
         return wide
 
     @cached_property
+    def given(self) -> np.ndarray:
+        """Nodes that an index which is an input may pick."""
+        given = np.zeros(self.nodes.size, bool)
+        for _, nodes in self.tables():
+            given[nodes] = True
+        return given
+
+    def tables(self) -> list[tuple[int, np.ndarray]]:
+        """For every link that is given, the functional, and the nodes that it may touch."""
+        return [
+            (f, k.index.table + self.nodes.offset[k.plane])
+            for f, (_, _, functional) in enumerate(self.functionals)
+            for k in functional.links
+            if isinstance(k.index, GivenMap)
+        ]
+
+    def places(self, part: "GaussianPart") -> set[int | None]:
+        """Of the indices that pick variables of a part, the places among the inputs."""
+        links = [k for _, _, functional in self.functionals for k in functional.links]
+        own = [k for k in links if isinstance(k.index, GivenMap) and k.plane in part.planes]
+        return {k.index.place for k in own if np.isin(k.index.table, part.planes[k.plane]).any()}
+
+    @cached_property
     def knotted(self) -> np.ndarray:
-        """Nodes of a functional with three or more ends, with two ends on one variable, or that stacks scalars."""
-        knotted = np.zeros(self.nodes.size, bool)
+        """Nodes of a functional with three or more ends, with two ends on one variable, or that stacks scalars; and
+        those that an input may pick."""
+        knotted = self.given.copy()
         for (_, _, f), t in zip(self.functionals, self.touched, strict=True):
             if len(t) > 2 or (f.width is not None and any(not link.plane.event_shape for link in f.links)):
                 knotted[t.reshape(-1)] = True
@@ -137,12 +165,14 @@ class GaussianPart(AbstractPart):
     has_vectors: bool = field(init=False)
     knotted: bool = field(init=False)
     dimensions: int = field(init=False)
+    given: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.nodes = self.shape.nodes
         self.planes = self.core.nodes.split(self.nodes)
         self.has_vectors = any(plane.event_shape for plane in self.planes)
         self.knotted = bool(self.core.knotted[self.nodes].any())
+        self.given = bool(self.core.given[self.nodes].any())
         self.dimensions = sum(len(x) * math.prod(p.event_shape) for p, x in self.planes.items())
 
 

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from ngmp_kernels.families import Gaussian
 
 from ...graph.planes import Plane
 from ..base import members
-from .base import GaussianExecutor, Leaf, Potential, Solution, offset, potential, put, scale
-from .independent import anchors, local_index
+from .base import Draws, GaussianExecutor, Leaf, Potential, Solution, offset, potential, put, scale
+from .independent import anchors, deviations, local_index
 from .part import GaussianPart, Piece, Roles, only
-from .vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors
+from .vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors, seen
 
 
 class _Hubs(NamedTuple):
@@ -124,6 +124,28 @@ class Star(GaussianExecutor):
             return None
         return self.vectors.prepare([potential(t.piece, leaves) for t in self.vectors.fixed], dtype)
 
+    def draw(self, prepared: Any, leaves: list[Leaf], solved: Solution, key: PRNGKeyArray, count: int) -> Draws:
+        """Hubs from their marginals, then satellites given them."""
+        hub_key, own_key = jax.random.split(key)
+        (plane, centres), (scalars, positions) = self.hubs, self.satellites
+        own: Any = 0.0
+        for piece, index in self.unary:
+            lam, a = potential(piece, leaves).precision, scale(piece.links[0].coefficient)
+            own += index.add(jnp.broadcast_to(lam * a**2, (piece.n,)))
+        marginal = jax.tree.map(lambda x: x[-len(centres) :], solved.marginals[plane][1])
+        hubs = deviations(marginal, hub_key, count)
+        noise = jax.random.normal(own_key, (count, len(positions)), hubs.dtype)
+        found = jnp.zeros_like(noise)
+        for tie, index in self.ties:
+            lam = potential(tie.piece, leaves).precision
+            a = scale(tie.piece.links[1 - tie.link].coefficient)
+            s = (index.take(own) if jnp.ndim(own) else 0.0) + lam * a**2
+            drawn = jax.vmap(index.take)(noise) / jnp.sqrt(s) - lam * a / s * seen(tie, hubs)
+            found += jax.vmap(index.add)(drawn)
+        if plane != scalars:
+            return {plane: (centres, hubs), scalars: (positions, found)}
+        return {scalars: (np.append(positions, centres), jnp.concatenate([found, hubs], 1))}
+
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         zero: Any = 0.0
         own, linear, log_volume = zero, zero, zero
@@ -144,7 +166,7 @@ class Star(GaussianExecutor):
             proper &= jnp.all(s > 0)
             log_volume -= 0.5 * jnp.sum(jnp.log(s / (2 * jnp.pi)))
             terms.append((tie, Potential(lam * u / s, e - g * lam * a / s)))
-            solved.append((piece, index, lam, a, s, g))
+            solved.append((piece, index, lam, a, s, g, u))
         hub = self._scalar_hubs(terms) if self.vectors is None else self._vector_hubs(self.vectors, prepared, terms)
         functionals = {}
         for piece in (term.piece for term in self.direct):
@@ -154,14 +176,14 @@ class Star(GaussianExecutor):
         count = len(self.satellites[1])
         dtype = hub.marginal.dtype
         x_mean, x_variance = jnp.zeros(count, dtype), jnp.zeros(count, dtype)
-        for piece, index, lam, a, s, g in solved:
+        for piece, index, lam, a, s, g, u in solved:
             f, kf = hub.moments(piece)
             m, gain = (g - lam * a * f) / s, lam * a / s
             v = 1 / s + gain**2 * kf
             x_mean, x_variance = x_mean + index.add(m), x_variance + index.add(v)
             if piece.functional in requested:
-                variance = a**2 * v + kf - 2 * a * gain * kf
-                put(functionals, piece, a * m + f + offset(piece, leaves), variance)
+                # Of a x + f, with 1 - a gain = u / s: no difference of large variances.
+                put(functionals, piece, (a * g + u * f) / s + offset(piece, leaves), a**2 / s + (u / s) ** 2 * kf)
         for piece, index in self.unary:
             if piece.functional in requested:
                 a = scale(piece.links[0].coefficient)

@@ -14,17 +14,19 @@ $w_i = a_i^2 / (u_i V)$.
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from ngmp_kernels.families import Gaussian
 
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...value import Value
-from .base import Centred, Leaf, Solution, numbered, offset, potential, scale
+from .base import Centred, Draws, Leaf, Solution, numbered, offset, potential, scale
 from .part import Piece, PieceLink
+from .vectors import Term, seen
 
 
 class Sum(NamedTuple):
@@ -32,6 +34,32 @@ class Sum(NamedTuple):
 
     piece: Piece
     left: int
+
+
+class Terms(NamedTuple):
+    """The private variables of a sum, all of its links in one: where they are, link by link, and coefficients
+    (links, n or 1). A sum of thousands is a few operations on arrays."""
+
+    at: IndexMap
+    coefficient: Any
+
+    def take(self, x: Array) -> Array:
+        """Values (..., total) of the variables, as (..., links, n)."""
+        links = np.shape(self.coefficient)[0]
+        taken = self.at.take(x) if x.ndim == 1 else jax.vmap(self.at.take)(x)
+        return taken.reshape(*x.shape[:-1], links, -1)
+
+    def add(self, x: Array) -> Array:
+        """Values (..., links, n), as (..., total)."""
+        flat = x.reshape(*x.shape[:-2], -1)
+        return self.at.add(flat) if flat.ndim == 1 else jax.vmap(self.at.add)(flat)
+
+
+def _coefficients(links: tuple[PieceLink, ...]) -> Any:
+    """Coefficients of links, (links, n or 1); a constant where all of them are."""
+    each = [np.ones(1) if k.coefficient is None else k.coefficient for k in links]
+    known = all(isinstance(c, np.ndarray) for c in each)
+    return (np if known else jnp).stack((np if known else jnp).broadcast_arrays(*each))
 
 
 class Reduced(NamedTuple):
@@ -54,14 +82,17 @@ class Sums(Value):
         self.members, self.sums, self.unary = members, sums, unary
         self.number, total = numbered(sizes, members)
         self.total = total
-        self.at = [[self._index(link) for link in s.piece.links[s.left :]] for s in sums]
-        self.own = [self._index(p.links[0]) for p in unary]
+        self.terms = [self._terms(s.piece.links[s.left :]) for s in sums]
+        self.own = [self._index(p.links[:1]) for p in unary]
         self.functionals = frozenset(s.piece.functional for s in sums)
         self.why = f"{total} scalars that a single functional ties to others, integrated out of it"
         self.work = f"O({total})"
 
-    def _index(self, link: PieceLink) -> IndexMap:
-        return index_map(self.number[link.plane][link.positions], self.total)
+    def _index(self, links: tuple[PieceLink, ...]) -> IndexMap:
+        return index_map(np.concatenate([self.number[k.plane][k.positions] for k in links]), self.total)
+
+    def _terms(self, links: tuple[PieceLink, ...]) -> Terms:
+        return Terms(self._index(links), _coefficients(links))
 
     def reduce(self, leaves: list[Leaf]) -> Reduced:
         """Leaves with the reduced potentials of the sums."""
@@ -76,12 +107,12 @@ class Sums(Value):
         u = jnp.where(u > 0, u, 1.0)
         log_volume = -0.5 * jnp.sum(jnp.log(u / (2 * jnp.pi)))
         reduced, kept = list(leaves), []
-        for (piece, left), at in zip(self.sums, self.at, strict=True):
+        for (piece, _), terms in zip(self.sums, self.terms, strict=True):
             leaf: Any = leaves[piece.functional]
             xi, lam = leaf.eta1, -2 * leaf.eta2
-            terms = [(scale(link.coefficient), i) for link, i in zip(piece.links[left:], at, strict=True)]
-            mean = sum(a * index.take(h / u) for a, index in terms)
-            variance = sum(a**2 * index.take(1 / u) for a, index in terms)
+            a = terms.coefficient
+            mean = (a * terms.take(h / u)).sum(0)
+            variance = (a**2 * terms.take(1 / u)).sum(0)
             gain = 1 + lam * variance
             proper &= jnp.all(gain > 0)
             log_volume -= 0.5 * jnp.sum(jnp.log(jnp.abs(gain)))
@@ -90,21 +121,37 @@ class Sums(Value):
             kept.append((xi, lam, mean, variance, gain))
         return Reduced(reduced, log_volume, proper, (u, h), kept)
 
+    def draw(self, reduced: Reduced, others: dict[Plane, Array], key: PRNGKeyArray, count: int) -> Draws:
+        """Private variables given draws of all others, as deviations. Their precision is $u + \\Lambda a a^T$, whose
+        root is known: in units of $u^{-1/2}$ it is one but along $a u^{-1/2}$, where it is $1 + \\Lambda V$."""
+        u, _ = reduced.own
+        noise = jax.random.normal(key, (count, self.total), u.dtype)
+        found, root = noise / jnp.sqrt(u), jnp.sqrt(u)
+        for (piece, left), terms, (_, lam, _, v, gain) in zip(self.sums, self.terms, reduced.kept, strict=True):
+            rest: Any = 0.0
+            for link in piece.links[:left]:
+                where = index_map(link.positions, others[link.plane].shape[1])
+                rest += seen(Term(piece._replace(links=(link,)), 0, where), others[link.plane])
+            a, size = terms.coefficient, jnp.sqrt(jnp.where(v > 0, v, 1))
+            along = (a / (terms.take(root) * size) * terms.take(noise)).sum(-2)
+            more = (1 / jnp.sqrt(gain) - 1) * along / size - lam * rest / gain
+            found += terms.add(a / terms.take(u) * more[:, None])
+        return {plane: (at, found[:, self.number[plane][at]]) for plane, at in self.members.items()}
+
     def expand(self, reduced: Reduced, rests: dict[int, tuple[Array, Array]], requested: frozenset[int]) -> Solution:
         """Marginals of the private variables and of the sums, from means and variances of what was left of them."""
         (u, h), leaves = reduced.own, reduced.leaves
         mean, variance, functionals = h / u, 1 / u, {}
-        for (piece, left), at, (xi, lam, m, v, gain) in zip(self.sums, self.at, reduced.kept, strict=True):
+        for (piece, left), terms, (xi, lam, m, v, gain) in zip(self.sums, self.terms, reduced.kept, strict=True):
             number = jnp.broadcast_to(offset(piece, leaves), (piece.n,)).astype(m.dtype)
             # What is left where nothing is: a number, the offset.
             rest_mean, rest_variance = rests[piece.functional] if left else (number, jnp.zeros_like(number))
             total = (m + v * (xi - lam * rest_mean)) / gain
             spread = v / gain + (lam * v / gain) ** 2 * rest_variance
-            for link, index in zip(piece.links[left:], at, strict=True):
-                a = scale(link.coefficient)
-                share = a / (index.take(u) * jnp.where(v > 0, v, 1))  # zero coefficients take no share
-                mean += index.add(share * (total - m))
-                variance += index.add(share**2 * spread - a * share / index.take(u))
+            a, own = terms.coefficient, terms.take(u)
+            share = a / (own * jnp.where(v > 0, v, 1))  # zero coefficients take no share
+            mean += terms.add(share * (total - m))
+            variance += terms.add(share**2 * spread - a * share / own)
             if piece.functional in requested:
                 functionals[piece.functional] = (None, rest_mean + total, v / gain + rest_variance / gain**2)
         for piece, index in zip(self.unary, self.own, strict=True):

@@ -38,7 +38,7 @@ def row_moments(term: Term, mean, covariance):
 
 def matrix(piece: Piece, link: int, d: int, dtype):
     """The coefficient of a link as matrices (n|1, m, D)."""
-    _, _, op, c = piece.links[link]
+    op, c = piece.links[link].op, piece.links[link].coefficient
     if op == "dot":
         return c[:, None, :]
     if op == "matmul":

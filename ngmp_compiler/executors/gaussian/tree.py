@@ -2,16 +2,18 @@
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PRNGKeyArray
 
 from ngmp_kernels.families import Gaussian
 
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
-from ...linalg import tree_gaussian, tree_order
+from ...linalg import tree_draws, tree_gaussian, tree_order
 from ..base import members
-from .base import GaussianExecutor, Leaf, Solution, numbered, offset, potential, scale
+from .base import Draws, GaussianExecutor, Leaf, Solution, numbered, offset, potential, scale
 from .part import GaussianPart, Piece
 
 
@@ -48,7 +50,8 @@ class ScalarTree(GaussianExecutor):
     def _index(self, piece: Piece, link: int) -> IndexMap:
         return index_map(self.number[piece.links[link].plane][piece.links[link].positions], self.total)
 
-    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+    def _system(self, leaves: list[Leaf]) -> tuple[Array, Array, Array, Array]:
+        """Own precisions and linear coefficients of the nodes; blocks and couplings of the edges."""
         dtype = leaves[self.pieces[0].functional].dtype
         own, linear = jnp.zeros(self.total, dtype), jnp.zeros(self.total, dtype)
         blocks, couplings = [], []
@@ -62,7 +65,16 @@ class ScalarTree(GaussianExecutor):
             else:
                 blocks.append(jnp.stack([lam * a[0] ** 2, lam * a[1] ** 2]))
                 couplings.append(lam * a[0] * a[1])
-        result = tree_gaussian(self.order, own, linear, jnp.concatenate(blocks, axis=1), jnp.concatenate(couplings))
+        return own, linear, jnp.concatenate(blocks, axis=1), jnp.concatenate(couplings)
+
+    def draw(self, prepared: Any, leaves: list[Leaf], solved: Solution, key: PRNGKeyArray, count: int) -> Draws:
+        own, _, blocks, couplings = self._system(leaves)
+        noise = jax.random.normal(key, (count, self.total), own.dtype)
+        found = tree_draws(self.order, own, blocks, couplings, noise)
+        return {plane: (at, found[:, self.number[plane][at]]) for plane, at in self.members.items()}
+
+    def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
+        result = tree_gaussian(self.order, *self._system(leaves))
         functionals, start = {}, 0
         for piece, ends in zip(self.pieces, self.ends, strict=True):
             between = result.covariance[start : start + piece.n]

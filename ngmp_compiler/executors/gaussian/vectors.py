@@ -23,7 +23,7 @@ from ngmp_kernels.numerics.special import LOG_2PI
 from ...graph.index import IndexMap
 from ...linalg import add_jitter, factor, function_space
 from ...value import Value
-from .base import Potential, fill
+from .base import Potential, fill, scale
 from .part import Piece
 from .rows import Rows, flat, gram, slices, through
 
@@ -43,6 +43,16 @@ class Term(NamedTuple):
 
     def features(self) -> Float[Array, "n D"]:
         return fill(self.piece.links[self.link].coefficient, self.piece.n)
+
+
+def seen(term: Term, values: Float[Array, "draws B *D"]) -> Float[Array, "draws n"]:
+    """What a scalar-valued term sees of many draws of its variables, without its offset."""
+    c, index = term.piece.links[term.link].coefficient, term.index
+    if not term.is_row:
+        return scale(c) * jax.vmap(index.take)(values)
+    if index.kind in ("one", "all") and values.shape[1] == 1:
+        return values[:, 0] @ term.features().T
+    return jax.lax.map(lambda x: jnp.sum(c * index.take(x), -1), values)
 
 
 def add_vectors(term: Term, pot: Potential) -> tuple[Float[Array, "B D D"], Float[Array, "B D"]]:

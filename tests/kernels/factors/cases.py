@@ -391,3 +391,6 @@ def _product_log_precision(key: Any, dtype: Any) -> Case:
     k1, k2, k3, k4 = jax.random.split(key, 4)
     q = _some_gaussian(k1, dtype, 0.3), _some_gaussian(k2, dtype, 0.3), _some_gaussian(k3, dtype, 0.3)
     return Case(ProductLogPrecision(out=_uniform(k4, dtype, -1.0, 1.0)), q, q)
+
+
+from tests.kernels.factors import cases_regression as cases_regression  # noqa: E402

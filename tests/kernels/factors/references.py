@@ -6,6 +6,8 @@ import scipy.stats as st
 
 from ngmp_kernels.factors.bernoulli import BernoulliLogit, BernoulliPrior, BernoulliProbs
 from ngmp_kernels.factors.beta import BetaPrior
+from ngmp_kernels.factors.beta_regression import BetaLogit, BetaLogits
+from ngmp_kernels.factors.bilinear import Bilinear
 from ngmp_kernels.factors.binomial import BinomialLogit, BinomialProbs
 from ngmp_kernels.factors.categorical import (
     CategoricalEmission,
@@ -15,24 +17,30 @@ from ngmp_kernels.factors.categorical import (
 )
 from ngmp_kernels.factors.dirichlet import DirichletPrior
 from ngmp_kernels.factors.gamma import GammaPrior
+from ngmp_kernels.factors.gamma_regression import GammaLogs
 from ngmp_kernels.factors.gated import Gated, GatedConstant
 from ngmp_kernels.factors.generic import ConstantFactor, GenericFactor
 from ngmp_kernels.factors.given import Given
 from ngmp_kernels.factors.inverse_gamma import InverseGammaPrior, NoiseVariance, NormalVariance
 from ngmp_kernels.factors.latent_probs import LatentProbs
 from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
+from ngmp_kernels.factors.log_gamma import LogGammaPrior
 from ngmp_kernels.factors.mv_normal import MvNormalNoise
 from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog, NegativeBinomialLogs
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
 from ngmp_kernels.factors.normal import NormalLogPrecision, NormalNoise, NormalPrecision
 from ngmp_kernels.factors.normal_noise import NoisePrecision
+from ngmp_kernels.factors.ordinal import OrderedCuts, OrderedKnown
 from ngmp_kernels.factors.poisson import PoissonLog, PoissonRate
 from ngmp_kernels.factors.product import ProductNoise
 from ngmp_kernels.factors.product_log_precision import ProductLogPrecision
-from ngmp_kernels.factors.student_t import StudentTLogScale, StudentTNoise
+from ngmp_kernels.factors.softmax import Softmax
+from ngmp_kernels.factors.student_t import StudentTLogs, StudentTLogScale, StudentTNoise
 from ngmp_kernels.factors.switched_noise import SwitchedNoise
+from ngmp_kernels.factors.weibull import WeibullLogs
 from ngmp_kernels.factors.wishart import MvNormalPrecision, NoiseWishart, WishartPrior
 from tests.inside import registered_factors
+from tests.kernels.factors import likelihoods
 
 FACTORS = dict.fromkeys([*registered_factors(), GenericFactor, Given, Gated, GatedConstant])
 
@@ -47,6 +55,48 @@ def _nb(f, z):
 
 def _nb_logs(z, d):
     return st.nbinom(np.exp(d), 1 / (1 + np.exp(z - d)))
+
+
+def _gamma_ratio(f, a, w):
+    mean = np.asarray(f.out) * np.exp(-w)
+    return st.gamma(a, scale=mean / a)
+
+
+def _weibull(f, k, u):
+    return st.weibull_min(np.exp(k), scale=np.asarray(f.out) * np.exp(-u))
+
+
+def _beta_mean(z, phi):
+    return st.beta(phi * sp.expit(z), phi * sp.expit(-z))
+
+
+def _ordered(cuts):
+    """Probabilities of the classes, of cutpoints less the predictor on a leading axis."""
+    edges = sp.expit(np.asarray(cuts))
+    return np.diff(np.concatenate([0 * edges[:1], edges, 0 * edges[:1] + 1]), axis=0)
+
+
+def _ordered_cuts(u, *d):
+    return _ordered(np.cumsum([u, *map(np.exp, d)], 0))
+
+
+def _products(z):
+    """Of two pairs."""
+    return z[..., 0] * z[..., 2] + z[..., 1] * z[..., 3]
+
+
+def _softmax(r):
+    return sp.softmax(np.concatenate([r, 0 * r[..., :1]], -1), -1)
+
+
+def _class(p, out):
+    """`log p[out]` with classes on the leading axis."""
+    return np.log(np.take_along_axis(p, np.asarray(out, int)[None, None] + 0 * p[:1].astype(int), 0)[0])
+
+
+def _classes(p):
+    p = np.moveaxis(p, 0, -1)
+    return p, p * (1 - p)
 
 
 def _mv_normal(f, r):
@@ -150,6 +200,16 @@ DENSITY = {
     ProductLogPrecision: lambda f, a, b, s: st.norm(a * b, np.exp(-0.5 * s)).logpdf(f.out),
     StudentTLogScale: lambda f, r, s: st.t(f.df, scale=np.exp(s)).logpdf(r),
     NegativeBinomialLogs: lambda f, z, d: _nb_logs(z, d).logpmf(f.counts),
+    GammaLogs: lambda f, k, w: _gamma_ratio(f, np.exp(k), w).logpdf(f.out),
+    WeibullLogs: lambda f, k, u: _weibull(f, k, u).logpdf(f.out),
+    LogGammaPrior: lambda f, z: st.loggamma(f.concentration, loc=-np.log(f.rate)).logpdf(z),
+    BetaLogit: lambda f, z: _beta_mean(z, f.concentration).logpdf(f.out),
+    BetaLogits: lambda f, z, k: _beta_mean(z, np.exp(k)).logpdf(f.out),
+    StudentTLogs: lambda f, r, s, k: st.t(np.exp(k), scale=np.exp(s)).logpdf(r),
+    OrderedKnown: lambda f, eta: _class(_ordered([c - eta for c in np.asarray(f.cutpoints)[0]]), f.out),
+    OrderedCuts: lambda f, *z: _class(_ordered_cuts(*z), f.out),
+    Bilinear: lambda f, z: st.norm(_products(z), np.asarray(f.precision)[:, 0, 0] ** -0.5).logpdf(f.out[:, 0]),
+    Softmax: lambda f, r: np.log(np.sum(np.asarray(f.one_hot) * _softmax(r), -1)),
     ProductNoise: lambda f, a, b: st.norm(a * b, np.asarray(f.precision) ** -0.5).logpdf(f.out),
     Given: lambda f, t: st.gamma(f.q.concentration, scale=1 / np.asarray(f.q.rate)).logpdf(t),
     GatedConstant: lambda f, z: np.where(np.asarray(f.k)[np.arange(4), z], st.norm(0, 1).logpdf(f.values[0]), 0.0),
@@ -217,6 +277,16 @@ MOMENTS = {
     ProductLogPrecision: lambda f, a, b, s: (a * b - np.asarray(f.out), np.exp(-s)),
     StudentTLogScale: lambda f, r, s: (-r, np.exp(2 * s) * np.asarray(f.df) / (np.asarray(f.df) - 2)),
     NegativeBinomialLogs: lambda f, z, d: (_nb_logs(z, d).mean(), _nb_logs(z, d).var()),
+    GammaLogs: lambda f, k, w: _gamma_ratio(f, np.exp(k), w).stats(),
+    WeibullLogs: lambda f, k, u: _weibull(f, k, u).stats(),
+    LogGammaPrior: lambda f, z: [x + 0 * z for x in st.loggamma(f.concentration, loc=-np.log(f.rate)).stats()],
+    BetaLogit: lambda f, z: _beta_mean(z, f.concentration).stats(),
+    BetaLogits: lambda f, z, k: _beta_mean(z, np.exp(k)).stats(),
+    StudentTLogs: lambda f, r, s, k: (-r, np.where(k < np.log(2), np.inf, st.t(np.exp(k), scale=np.exp(s)).var())),
+    OrderedKnown: lambda f, eta: _classes(_ordered([c - eta for c in np.asarray(f.cutpoints)[0]])),
+    OrderedCuts: lambda f, *z: _classes(_ordered_cuts(*z)),
+    Bilinear: lambda f, z: (_products(z) - f.out[:, 0], 1 / np.asarray(f.precision)[:, 0, 0] + 0 * z[..., 0]),
+    Softmax: lambda f, r: (_softmax(r), _softmax(r) * (1 - _softmax(r))),
     ProductNoise: lambda f, a, b: (a * b - np.asarray(f.out), 1 / np.asarray(f.precision) + 0 * a * b),
     Given: None,  # of a latent variable
     GatedConstant: lambda f, z: (-np.asarray(f.values[0]) + 0 * z, 1.0 + 0 * z),
@@ -263,6 +333,20 @@ BAD = {
     ProductLogPrecision: {},
     StudentTLogScale: {"df": [0.0, -1.0, np.nan]},
     NegativeBinomialLogs: {"counts": [-1.0, 0.5, np.nan]},
+    GammaLogs: {"out": [0.0, -1.0, np.nan]},
+    WeibullLogs: {"out": [0.0, -1.0, np.inf]},
+    LogGammaPrior: {"concentration": [0.0, -1.0, np.nan], "rate": [0.0, -1.0, np.inf]},
+    BetaLogit: {"out": [0.0, 1.0, np.nan], "concentration": [0.0, np.inf]},
+    BetaLogits: {"out": [0.0, 1.0, 2.0]},
+    StudentTLogs: {},
+    OrderedKnown: {"out": [-1.0, 4.0, 0.5], "cutpoints": [np.nan, 0.0]},
+    OrderedCuts: {"out": [-1.0, 4.0, np.nan]},
+    Bilinear: {"precision": [0.0, -1.0, np.nan]},
+    Softmax: {"one_hot": [0.0]},
     ProductNoise: {"precision": [0.0, -1.0, np.nan]},
     GatedConstant: {},
 }
+
+DENSITY |= likelihoods.DENSITY
+MOMENTS |= likelihoods.MOMENTS
+BAD |= likelihoods.BAD

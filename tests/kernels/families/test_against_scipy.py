@@ -8,6 +8,7 @@ import pytest
 from scipy import special, stats
 
 from ngmp_kernels.families import (
+    Dirichlet,
     Gamma,
 )
 from tests.kernels.families.cases import CASES, FAST_COMPILE, PROBS, one, results
@@ -171,3 +172,11 @@ def test_large_concentrations_keep_their_digits(dtype):
     np.testing.assert_allclose(kl, float(exact_kl), rtol=10 * tol)
     expected = stats.gamma(a0, scale=1 / b0).logpdf(np.asarray(z, float))
     np.testing.assert_allclose(log_density, expected, rtol=1e2 * tol)  # scipy itself is good to 1e-9 here
+
+
+def test_the_variance_of_a_class_that_is_nearly_certain():
+    """Of one count of 10^8, in single precision: 1 - mean is rounding, the variance is not."""
+    alpha = np.array([[0.5, 1e8, 2.0, 0.25], [3.0, 1.0, 2.0, 5e7]], np.float32)
+    found = Dirichlet.from_concentration(jnp.asarray(alpha)).variance
+    exact = np.stack([stats.dirichlet(a).var() for a in alpha.astype(np.float64)])
+    np.testing.assert_allclose(found, exact, rtol=1e-5)

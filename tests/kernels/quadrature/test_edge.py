@@ -115,3 +115,18 @@ def test_derivatives_are_those_of_the_fixed_point():
     for f in (mean, energy):
         numeric = (f(1.0 + 1e-4) - f(1.0 - 1e-4)) / 2e-4
         np.testing.assert_allclose(jax.grad(f)(1.0), numeric, rtol=1e-5)
+
+
+def test_an_edge_that_cannot_move_is_not_called_solved():
+    """No count, inflated zeros, a vague prior: here single precision found a fixed point where there is none."""
+
+    def moments(mean, variance):
+        return hermite_moments(lambda z: jnp.logaddexp(jnp.log(0.3), jnp.log(0.7) - jnp.exp(z)), mean, variance)
+
+    for dtype in (np.float32, np.float64):
+        cavity = Gaussian.from_mean_variance(jnp.full(1, -1.9423925, dtype), jnp.full(1, 73.88684, dtype))
+        leaf = Gaussian(jnp.full(1, -0.08939522, dtype), jnp.full(1, -0.0022030356, dtype))
+        change, known = settle_edge(moments, cavity + leaf, cavity)
+        moved = cavity + leaf + change
+        far = jnp.abs(moved.mean - (cavity + leaf).mean) / moved.std > 0.05  # the solution is 0.11 away
+        assert bool((far | ~known).all())

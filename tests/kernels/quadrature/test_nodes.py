@@ -1,11 +1,14 @@
 """Nodes of a quadrature: shapes, dtypes, exactness, and rules as values."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ngmp_kernels.families import Categorical, Dirichlet, Gamma, Wishart
+from ngmp_kernels.quadrature.nodes import symmetric
 from ngmp_kernels.quadrature.projection import (
     GaussHermite,
     LogTrapezoid,
@@ -103,3 +106,16 @@ def test_an_impossible_class_does_not_spoil_the_expectation():
     q = Categorical.from_probs(jnp.array([[0.0, 0.25, 0.75]]))
     table = jnp.array([-jnp.inf, 1.0, 2.0])
     np.testing.assert_allclose(both(q, lambda z: table[z])[1], [1.75], rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [5, 6])
+def test_symmetric_rules_are_exact_to_degree_seven(d):
+    """Every monomial against the moments of independent normals; no weight is negative."""
+    u, log_weights = symmetric(d)
+    w = np.exp(log_weights)
+    assert len(w) == {5: 135, 6: 232}[d] and np.all(np.isfinite(log_weights))
+    moments = [1, 0, 1, 0, 3, 0, 15, 0]
+    for powers in itertools.combinations_with_replacement(range(d + 1), 7):  # d stands for one
+        counts = [powers.count(i) for i in range(d)]
+        expected = np.prod([moments[c] for c in counts])
+        np.testing.assert_allclose(w @ np.prod(u ** np.array(counts), 1), expected, atol=1e-9)

@@ -1,0 +1,87 @@
+"""NumPyro models as they stand, against NUTS on the very same functions.
+
+    python benchmarks/numpyro_models.py [names] [--lower]     all of them, or some; with --lower only what is recognised
+
+z: the largest difference of means in standard deviations of NUTS, over all sites that are compared; ratio: the range of
+our standard deviations over those of NUTS. First calls, warm calls and NUTS are in seconds of processor time. Of models
+with discrete sites NUTS runs on one with the same density, the sites summed over by hand.
+"""
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+import numpyro_more_cases  # noqa: F401
+from numpyro.infer import MCMC, NUTS
+from numpyro_cases import CASES
+
+import ngmp_compiler as ngmp
+
+RESULTS = Path(__file__).parent / "results" / "numpyro_models.json"
+
+
+def timed(f):
+    start = time.process_time()
+    out = jax.block_until_ready(f())
+    return out, time.process_time() - start
+
+
+def nuts(model, inputs):
+    mcmc = MCMC(NUTS(model, target_accept_prob=0.9), num_warmup=500, num_samples=1500, progress_bar=False)
+    _, seconds = timed(lambda: mcmc.run(jax.random.PRNGKey(0), **inputs))
+    return mcmc.get_samples(), seconds
+
+
+def compared(post, draws, names):
+    z, low, high = 0.0, np.inf, 0.0
+    for k in names:
+        mean, std = np.asarray(draws[k].mean(0)), np.asarray(draws[k].std(0))
+        own = post[k]
+        z = max(z, float(np.max(np.abs(np.asarray(own.mean) - mean) / std)))
+        ratio = np.sqrt(np.asarray(own.variance)) / std
+        low, high = min(low, float(ratio.min())), max(high, float(ratio.max()))
+    return {"z": round(z, 3), "low": round(low, 3), "high": round(high, 3)}
+
+
+def run(name):
+    model, inputs, names, options, reference = CASES[name]
+    row = {}
+    try:
+        program = ngmp.compile(ngmp.from_numpyro(model), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            post, row["first"] = timed(lambda: program(**inputs))
+            _, row["warm"] = timed(lambda: program(**inputs))
+        row |= {"converged": bool(post.converged), "free_energy": float(post.free_energy)}
+        draws, row["nuts"] = nuts(model if reference is True else reference, inputs)
+        row |= compared(post, draws, names)
+    except Exception as error:
+        row["error"] = f"{type(error).__name__}: {error}"[:300]
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def main():
+    jax.config.update("jax_enable_x64", True)
+    names = [a for a in sys.argv[1:] if not a.startswith("-")] or list(CASES)
+    table = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    for name in names:
+        if "--lower" in sys.argv:
+            model, inputs, _, options, _ = CASES[name]
+            try:
+                text = ngmp.compile(ngmp.from_numpyro(model), **options).lower(**inputs).describe()
+                print(name, "compiles", text if len(names) == 1 else "")
+            except Exception as error:
+                print(name, "REFUSED", f"{type(error).__name__}: {error}"[:600])
+            continue
+        table[name] = run(name)
+        print(name, json.dumps(table[name]), flush=True)
+        RESULTS.write_text(json.dumps(table, indent=1))
+        jax.clear_caches()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Functions of random values that are nothing better known: elementwise, or of a few scalars."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..declare.sample import apply
+from . import linear
+from .linear import Linear
+from .values import Move, Native, Shape, Unlifted, is_random, moved, picked, whole_shape
+
+
+class General:
+    """Any function, elementwise, of arrays: `Linear` ones, `Native` ones and constants."""
+
+    is_random = True
+
+    def __init__(self, shape: Shape, function: Callable, arguments: list[Any]):
+        self.shape, self.function, self.arguments = shape, function, arguments
+
+    def key(self) -> Any:
+        return "general", id(self)
+
+    def split(self) -> tuple[Callable, list[Any]]:
+        return self.function, self.arguments
+
+    @property
+    def unknowns(self) -> list[Any]:
+        return [a for a in self.arguments if is_random(a)]
+
+    def moved(self, shape: Shape, move: Move, axes: Any = None) -> "General":
+        every = [moved(whole_shape(a, self.shape), shape, move) if np.ndim(a) or is_random(a) else a
+                 for a in self.arguments]  # fmt: skip
+        return General(shape, self.function, every)
+
+    def picked(self, shape: Shape, move: Move, key: Any = None) -> "General":
+        every = [picked(whole_shape(a, self.shape), shape, move, key) if np.ndim(a) or is_random(a) else a
+                 for a in self.arguments]  # fmt: skip
+        return General(shape, self.function, every)
+
+    def expression(self) -> Any:
+        """A deterministic node, of one Gaussian unknown."""
+        unknown = self.unknowns
+        if len(unknown) != 1 or not isinstance(unknown[0], Linear):
+            raise Unlifted
+        place = next(i for i, a in enumerate(self.arguments) if is_random(a))
+        constants = [a for a in self.arguments if not is_random(a)]
+
+        def node(x: Any, *others: Any) -> Any:
+            return self.function(*others[:place], x, *others[place:])
+
+        return apply(node, whole_shape(unknown[0], self.shape).affine(), *constants)
+
+
+class Whole:
+    """Any function, not elementwise, of a few scalars, each an array of shape ()."""
+
+    is_random = True
+
+    def __init__(self, shape: Shape, function: Callable, scalars: list[Any]):
+        self.shape, self.function, self.scalars = shape, function, scalars
+
+    def key(self) -> Any:
+        return "whole", id(self)
+
+    def split(self) -> tuple[Callable, list[Any]]:
+        raise Unlifted
+
+    def moved(self, shape: Shape, move: Move, axes: Any = None) -> "Whole":
+        return Whole(shape, lambda *s: move(jnp.broadcast_to(self.function(*s), self.shape)), self.scalars)
+
+    picked = moved
+
+    def expression(self) -> Any:
+        if self.shape or len(self.scalars) > 1:
+            raise Unlifted
+        return General((), self.function, self.scalars).expression()
+
+
+def general(function: Callable, values: list[Any], shape: Shape) -> General:
+    """An elementwise function of values, as one of the arrays that they are functions of."""
+    places: dict[Any, int] = {}
+    arguments: list[Any] = []
+    parts: list[tuple[Callable | None, list[tuple[int, float]]]] = []
+
+    def place(x: Any) -> tuple[int, float]:
+        x, c = x.root() if isinstance(x, Linear) and x.root()[0].key() in shared else (x, 1.0)
+        key = x.key() if is_random(x) else linear.same(x)
+        if key not in places:
+            places[key] = len(arguments)
+            arguments.append(x)
+        return places[key], c
+
+    split = [x.split() if is_random(x) and not isinstance(x, Linear) and not (isinstance(x, Native) and x.plain)
+             else (None, [x]) for x in values]  # fmt: skip
+    shared = _multiples([a for _, of in split for a in of if isinstance(a, Linear)])
+    for inner, of in split:
+        parts.append((inner, [place(a) for a in of]))
+
+    def composed(*given: Any) -> Any:
+        each = ((f, [given[i] if c == 1.0 else c * given[i] for i, c in at]) for f, at in parts)
+        return function(*(own[0] if f is None else f(*own) for f, own in each))
+
+    return General(shape, composed, arguments)
+
+
+def _multiples(every: list[Linear]) -> set[Any]:
+    """What several arrays are different multiples of, as f and -f of `sigmoid(f)` and `1 - sigmoid(f)`: one unknown."""
+    found: dict[Any, set[Any]] = {}
+    for x in every:
+        found.setdefault(x.root()[0].key(), set()).add(x.key())
+    return {root for root, own in found.items() if len(own) > 1}
