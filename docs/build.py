@@ -1,7 +1,7 @@
 """Build the site into `site/`: `python docs/build.py` runs every notebook; `--quick` leaves out what runs models.
 
-What is made, and not kept: `docs/gallery/` from `notebooks/`, and `docs/source/`, copies of the files that pages link
-to. The pictures of the front page and the example of the explorer are kept, and drawn anew by a full build.
+What is made, and not kept: `docs/gallery/` from `notebooks/`, `docs/source/`, copies of the files that pages link to,
+and the example of the explorer. The pictures of the front page are kept, and drawn anew by a full build.
 """
 
 import argparse

@@ -8,18 +8,17 @@
 
 # %%
 import os
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
-from numpyro.infer import MCMC, NUTS
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Binomial, Normal
 from ngmp_models.demo import timed
+from ngmp_models.references import compare, nuts
 
 jax.config.update("jax_enable_x64", True)
 SMALL = os.environ.get("NGMP_SMALL") == "1"
@@ -49,29 +48,13 @@ print(f"converged: {bool(post.converged)}, {int(post.sweeps)} sweeps")
 
 
 # %%
-def nuts(model, *args, names):
-    """Means and deviations of long chains of NumPyro."""
-    mcmc = MCMC(NUTS(model), num_warmup=200 if SMALL else 800, num_samples=200 if SMALL else 4000, progress_bar=False)
-    began = time.process_time()
-    mcmc.run(jax.random.key(0), *args)
-    draws = mcmc.get_samples()
-    print(f"NUTS: {time.process_time() - began:.0f} s of processor time, compilation included")
-    return {name: (np.asarray(draws[name]).mean(0), np.asarray(draws[name]).std(0)) for name in names}
-
-
 def theirs(i, j, games, wins):
     s = numpyro.sample("s", dist.Normal(jnp.zeros(7), 1.0))
     numpyro.sample("wins", dist.Binomial(games, logits=s[i] - s[j]), obs=wins)
 
 
-truth = nuts(theirs, i, j, games, wins, names=["s"])
-
-for name, (mean, sd) in truth.items():
-    q = post[name]
-    off, ratio = np.abs(np.asarray(q.mean) - mean) / sd, np.asarray(q.std) / sd
-    print(
-        f"{name}: means off by at most {np.max(off):.3f} sd, deviations {np.min(ratio):.3f} to {np.max(ratio):.3f} of those of NUTS"
-    )
+truth = nuts(theirs, i, j, games, wins, small=SMALL, names=["s"])
+compare(post, truth, "NUTS")
 
 ax = ngmp.plot.forest(post, "s")
 ax.set_yticks(range(7), teams)

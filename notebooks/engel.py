@@ -10,7 +10,6 @@
 
 # %%
 import os
-import time
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +18,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import statsmodels.api as sm
-from numpyro.infer import MCMC, NUTS
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal, exp
 from ngmp_models.demo import timed
+from ngmp_models.references import compare, nuts
 
 jax.config.update("jax_enable_x64", True)
 SMALL = os.environ.get("NGMP_SMALL") == "1"
@@ -52,30 +51,14 @@ print(post.summary())
 
 
 # %%
-def nuts(model, *args, names):
-    """Means and deviations of long chains of NumPyro."""
-    mcmc = MCMC(NUTS(model), num_warmup=200 if SMALL else 800, num_samples=200 if SMALL else 4000, progress_bar=False)
-    began = time.process_time()
-    mcmc.run(jax.random.key(0), *args)
-    draws = mcmc.get_samples()
-    print(f"NUTS: {time.process_time() - began:.0f} s of processor time, compilation included")
-    return {name: (np.asarray(draws[name]).mean(0), np.asarray(draws[name]).std(0)) for name in names}
-
-
 def theirs(x, y):
     a, b = (numpyro.sample(n, dist.Normal(m, 5.0)) for n, m in (("a", 5.0), ("b", 0.0)))
     c, d = (numpyro.sample(n, dist.Normal(0.0, 2.0)) for n in ("c", "d"))
     numpyro.sample("y", dist.Normal(a + b * x, jnp.exp(-0.5 * (c + d * x))), obs=y)
 
 
-truth = nuts(theirs, x, y, names=["a", "b", "c", "d"])
-
-for name, (mean, sd) in truth.items():
-    q = post[name]
-    off, ratio = np.abs(np.asarray(q.mean) - mean) / sd, np.asarray(q.std) / sd
-    print(
-        f"{name}: means off by at most {np.max(off):.3f} sd, deviations {np.min(ratio):.3f} to {np.max(ratio):.3f} of those of NUTS"
-    )
+truth = nuts(theirs, x, y, small=SMALL, names=["a", "b", "c", "d"])
+compare(post, truth, "NUTS")
 
 new = np.linspace(x.min(), x.max(), 60)
 p = program.predict(post, "y", x=new)

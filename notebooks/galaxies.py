@@ -20,6 +20,7 @@ from numpyro.infer import MCMC, NUTS, init_to_value
 import ngmp_compiler as ngmp
 from ngmp_compiler import Categorical, Dirichlet, Normal, broadcast_to, take
 from ngmp_models.demo import timed
+from ngmp_models.references import compare
 
 jax.config.update("jax_enable_x64", True)
 SMALL = os.environ.get("NGMP_SMALL") == "1"
@@ -65,13 +66,7 @@ mcmc = MCMC(NUTS(theirs, init_strategy=init_to_value(values=start)), num_warmup=
 mcmc.run(jax.random.key(0), y)
 draws = {name: np.asarray(v) for name, v in mcmc.get_samples().items()}
 truth = {name: (v.mean(0), v.std(0)) for name, v in draws.items()}
-
-for name, (mean, sd) in truth.items():
-    q = post[name]
-    off, ratio = np.abs(np.asarray(q.mean) - mean) / sd, np.asarray(q.std) / sd
-    print(
-        f"{name}: means off by at most {np.max(off):.3f} sd, deviations {np.min(ratio):.3f} to {np.max(ratio):.3f} of those of NUTS"
-    )
+compare(post, truth, "NUTS")
 
 grid = np.linspace(7, 37, 400)
 figure, ax = plt.subplots(figsize=(7, 3.4), layout="constrained")

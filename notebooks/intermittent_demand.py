@@ -16,6 +16,7 @@ from scipy.special import gammaln
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal, Poisson, ZeroInflated, exp
 from ngmp_models.demo import timed
+from ngmp_models.references import compare, on_a_grid
 
 jax.config.update("jax_enable_x64", True)
 SMALL = os.environ.get("NGMP_SMALL") == "1"
@@ -43,35 +44,12 @@ print(f"converged: {bool(post.converged)}, {int(post.sweeps)} sweeps")
 # %% [markdown]
 # ## Check: forward-backward on a grid
 
-
 # %%
-def on_a_grid(log_density, z, first_mean, first_sd, step_sd):
-    """Forward-backward on a grid of log-rates: exact up to its spacing. Means, deviations, log-evidence."""
-    move = np.exp(-0.5 * ((z[:, None] - z[None]) / step_sd) ** 2)
-    move *= (z[1] - z[0]) / (step_sd * np.sqrt(2 * np.pi))  # from column to row
-    p = np.exp(-0.5 * ((z - first_mean) / first_sd) ** 2) / (first_sd * np.sqrt(2 * np.pi)) * (z[1] - z[0])
-    forward, evidence, back = [], 0.0, [np.ones(len(z))]
-    for row in log_density:
-        p = (move @ p) * np.exp(row - row.max())
-        evidence += np.log(p.sum()) + row.max()
-        forward.append(p := p / p.sum())
-    for row in log_density[:0:-1]:
-        b = move.T @ (np.exp(row - row.max()) * back[-1])
-        back.append(b / b.max())
-    q = np.array(forward) * np.array(back[::-1])
-    q /= q.sum(1, keepdims=True)
-    mean = q @ z
-    return mean, np.sqrt(q @ z**2 - mean**2), evidence
-
-
 z = np.linspace(-6.0, 6.0, 201 if SMALL else 1601)
 some = np.log(0.6) + y[:, None] * z - np.exp(z) - gammaln(y + 1)[:, None]
 log_density = np.where(y[:, None] == 0, np.logaddexp(np.log(0.4), some), some)
 mean, sd, evidence = on_a_grid(log_density, z, 0.0, 1.0, 0.2)
-off, ratio = np.abs(np.asarray(post["z"].mean) - mean) / sd, np.asarray(post["z"].std) / sd
-print(
-    f"means off by at most {off.max():.3f} sd; deviations between {ratio.min():.3f} and {ratio.max():.3f} of the exact"
-)
+compare(post, {"z": (mean, sd)})
 print(f"log-evidence {-float(post.free_energy):.4f}, exact {evidence:.4f}")
 
 ax = ngmp.plot.trajectory(post, "z", data=y, transform=np.exp)

@@ -9,7 +9,6 @@
 
 # %%
 import os
-import time
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +17,11 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import statsmodels.api as sm
-from numpyro.infer import MCMC, NUTS
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import MvNormal, Normal, StudentT
 from ngmp_models.demo import timed
+from ngmp_models.references import compare, nuts
 
 jax.config.update("jax_enable_x64", True)
 SMALL = os.environ.get("NGMP_SMALL") == "1"
@@ -57,30 +56,14 @@ print("least squares:", np.asarray(ngmp.compile(plain)(X=X, y=y)["w"].mean).roun
 
 
 # %%
-def nuts(model, *args, names):
-    """Means and deviations of long chains of NumPyro."""
-    mcmc = MCMC(NUTS(model), num_warmup=200 if SMALL else 800, num_samples=200 if SMALL else 4000, progress_bar=False)
-    began = time.process_time()
-    mcmc.run(jax.random.key(0), *args)
-    draws = mcmc.get_samples()
-    print(f"NUTS: {time.process_time() - began:.0f} s of processor time, compilation included")
-    return {name: (np.asarray(draws[name]).mean(0), np.asarray(draws[name]).std(0)) for name in names}
-
-
 def theirs(X, y):
     a = numpyro.sample("a", dist.Normal(17.0, 20.0))
     w = numpyro.sample("w", dist.Normal(jnp.zeros(3), 10.0).to_event(1))
     numpyro.sample("y", dist.StudentT(4.0, a + X @ w, 2.0), obs=y)
 
 
-truth = nuts(theirs, X, y, names=["a", "w"])
-
-for name, (mean, sd) in truth.items():
-    q = post[name]
-    off, ratio = np.abs(np.asarray(q.mean) - mean) / sd, np.asarray(q.std) / sd
-    print(
-        f"{name}: means off by at most {np.max(off):.3f} sd, deviations {np.min(ratio):.3f} to {np.max(ratio):.3f} of those of NUTS"
-    )
+truth = nuts(theirs, X, y, small=SMALL, names=["a", "w"])
+compare(post, truth, "NUTS")
 
 residual = y - np.asarray(post["a"].mean) - X @ np.asarray(post["w"].mean)
 loo = program.loo(post, "y", X=X, y=y)
