@@ -6,10 +6,13 @@ grown fails, and so does one that is no longer needed.
 
 import ast
 import functools
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import ngmp_compiler as ngmp
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = ("ngmp_compiler", "kernels/ngmp_kernels", "models/ngmp_models")
@@ -103,6 +106,15 @@ def test_private_names_stay_in_their_room():
                 if private and parts[: len(package)] != package:
                     found.add(f"{path}: {full}")
     assert found == set(PRIVATE)
+
+
+def test_a_star_import_brings_what_is_public_and_no_room():
+    """`from ngmp_compiler import *` must not put our rooms (`numpyro`, `files`) in the place of the user's modules."""
+    given: dict[str, object] = {}
+    exec("from ngmp_compiler import *", given)
+    assert {name for name, value in given.items() if inspect.ismodule(value)} == {"executors", "families", "plot"}
+    public = {name for name, value in vars(ngmp).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public == set(ngmp.__all__) - {"executors", "families", "plot"}
 
 
 def test_the_glossary_has_at_most_thirty_terms():
