@@ -15,6 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
 from ngmp_kernels.numerics.cholesky import cholesky, log_det, unwhiten, whiten
+from ngmp_kernels.numerics.lanes import if_any
 
 from .factor import factor
 
@@ -62,6 +63,18 @@ def _remove(prior, precision, white):
     return s, chol, whiten(chol, half)
 
 
+def _without(mean, variance, prior, precision, white):
+    """Mean and variance with the negative precisions taken out, and half of the log-determinant of that."""
+    s, chol, gain = _remove(prior, precision, white)
+    pull = whiten(chol, (s * mean)[..., None])[..., 0]
+    extra = jnp.sum(gain * pull[..., None], -2), jnp.sum(gain**2, -2)
+    return mean + extra[0], variance + extra[1], 0.5 * log_det(chol)
+
+
+def _as_it_is(mean, variance, *_):
+    return mean, variance, jnp.zeros_like(mean[..., 0])
+
+
 @jax.custom_jvp
 def function_space(
     prior: Float[Array, "*b n n"], precision: Float[Array, "*b n"], linear: Float[Array, "*b n"]
@@ -88,18 +101,15 @@ def function_space(
     shrunk = (1 - jnp.sum(root**2, -2)) / safe**2
     variance = jnp.where(large, shrunk, own - jnp.sum(white**2, -2))
 
-    def remove(mean, variance):
-        s, chol, gain = _remove(prior, precision, white)
-        pull = whiten(chol, (s * mean)[..., None])[..., 0]
-        extra = jnp.sum(gain * pull[..., None], -2), jnp.sum(gain**2, -2)
-        return mean + extra[0], variance + extra[1], 0.5 * log_det(chol)
-
-    def keep(mean, variance):
-        return mean, variance, jnp.zeros_like(mean[..., 0])
-
-    mean, variance, removed = jax.lax.cond(jnp.any(precision < 0), remove, keep, mean, variance)
+    negative = precision < 0
+    mean, variance, removed = if_any(negative, _without, _as_it_is, mean, variance, prior, precision, white)
     log_volume = -0.5 * log_det(chol) - removed
     return FunctionMoments(mean, variance, 0.5 * jnp.sum(linear * mean, -1) + log_volume, jitter, log_volume)
+
+
+def _taken_out(prior, precision, white):
+    gain = _remove(prior, precision, white)[2]
+    return _transposed(gain) @ gain
 
 
 @jax.custom_jvp
@@ -107,11 +117,7 @@ def _covariance(prior, precision):
     """All of C; only derivatives need it."""
     white = _positive(prior, precision).white
 
-    def remove():
-        gain = _remove(prior, precision, white)[2]
-        return _transposed(gain) @ gain
-
-    extra = jax.lax.cond(jnp.any(precision < 0), remove, lambda: jnp.zeros_like(prior))
+    extra = if_any(precision < 0, _taken_out, lambda prior, *_: jnp.zeros_like(prior), prior, precision, white)
     return prior - _transposed(white) @ white + extra
 
 

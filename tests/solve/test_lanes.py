@@ -8,7 +8,7 @@ import pytest
 import ngmp_compiler as ngmp
 import ngmp_models
 from ngmp_compiler.executors.gaussian import chain as chains
-from ngmp_kernels.numerics.lanes import one_by_one
+from ngmp_kernels.numerics.lanes import if_any, one_by_one
 
 K = 300  # long enough to run alone
 RNG = np.random.default_rng(5)
@@ -96,3 +96,24 @@ def test_too_many_lanes_run_together():
     loops = [scanned(jax.make_jaxpr(batched)(rows, x[0]).jaxpr, len(rows)) for rows in (x, x[:1].repeat(5, 0))]
     assert loops == [True, False]
     np.testing.assert_allclose(batched(x, x[1]), jnp.cumsum(x * x[1], 1))
+
+
+def _dear(x, y):
+    return jnp.where(y > 1.0, jnp.sin(x) * y, x)
+
+
+def test_a_branch_is_shared_by_all_lanes():
+    """Under vmap there is still a branch, of all lanes together; values and derivatives are those of each alone."""
+    def run(x, y):
+        return if_any(y > 1.0, _dear, lambda x, y: x, x, y)
+
+    x, y = jnp.linspace(0.0, 2.0, 4), jnp.array([0.5, 2.0, 0.1, 3.0])
+    batched = jax.vmap(jax.vmap(run, (0, None)), (None, 0))
+    assert str(jax.make_jaxpr(batched)(x, y)).count("cond[") == 1
+    np.testing.assert_allclose(batched(x, y), _dear(x[None], y[:, None]))
+    np.testing.assert_allclose(batched(x, y[:1]), x[None])
+    for of in (0, 1):
+        slope = jax.vmap(jax.grad(run, of))(x, y)
+        np.testing.assert_allclose(slope, jax.vmap(jax.grad(_dear, of))(x, y))
+    second = jax.vmap(jax.hessian(run))(x, y)
+    np.testing.assert_allclose(second, jnp.where(y > 1.0, -jnp.sin(x) * y, 0.0))

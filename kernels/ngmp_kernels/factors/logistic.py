@@ -11,16 +11,17 @@ and the expectations over T are smooth sums for any $s \ge 1$.
 """
 
 import abc
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
-from jaxtyping import Array
+from jax.scipy.special import erfc
+from jaxtyping import Array, Float
 
 from ..factor import AbstractProjected, AbstractQuadrature, Cavities
 from ..families import Gaussian
+from ..numerics.lanes import if_any
 from ..quadrature.edge import Moments, by_derivatives
 from ..quadrature.projection import Quadrature, expectation, tangent_projection
 
@@ -30,7 +31,9 @@ _STEP, _COUNT = 0.64, 44  # trapezoidal nodes of T, on both sides: its tail beyo
 _T = _STEP * np.arange(-_COUNT, _COUNT + 1)
 _W = 1 / (2 + 2 * np.cosh(_T))
 _W /= _W.sum()
-_DENSITY, _LOG_2 = float(1 / np.sqrt(2 * np.pi)), float(np.log(2.0))  # numpy scalars would make all of it double
+_POWERS = _W * np.stack([np.ones_like(_T), _T, _T**2])
+# as numpy scalars these would make all of it double
+_DENSITY, _ROOT_HALF, _LOG_2 = float(1 / np.sqrt(2 * np.pi)), float(np.sqrt(0.5)), float(np.log(2.0))
 
 
 def logistic_moments(mean: Array, std: Array) -> tuple[Array, ...]:
@@ -38,15 +41,21 @@ def logistic_moments(mean: Array, std: Array) -> tuple[Array, ...]:
 
     For u ~ N(mean, std^2), std at least one.
     """
-    t, w = (jnp.asarray(x, mean.dtype).reshape((-1,) + (1,) * mean.ndim) for x in (_T, _W))
-    gap = mean - t
-    a = gap / std
+    t = jnp.asarray(_T, mean.dtype).reshape((-1,) + (1,) * mean.ndim)
+    a = (mean - t) / std
     density = jnp.exp(-0.5 * a * a) * _DENSITY
-    below, above = ndtr(a), ndtr(-a)
-    plus, minus = std * density + gap * below, std * density - gap * above
-    sums = (below, above, plus, minus, density, -a * density, (a * a - 1.0) * density)
-    hit, miss, plus, minus, slope, bend, third = (jnp.sum(w * x, axis=0) for x in sums)
-    return hit, miss, plus, minus, slope / std, bend / std**2, third / std**3
+    tail = 0.5 * erfc(jnp.where(a < 0, -a, a) * _ROOT_HALF)
+    below, above = jnp.where(a < 0, tail, 1 - tail), jnp.where(a < 0, 1 - tail, tail)
+    # Sums over T as products of matrices: seven reductions would each work out every term anew.
+    (hit, hit_t), (miss, miss_t) = (_sums(_POWERS[:2], x) for x in (below, above))
+    d0, d1, d2 = _sums(_POWERS, density)
+    plus, minus = std * d0 + mean * hit - hit_t, std * d0 - mean * miss + miss_t
+    bend, third = (d1 - mean * d0) / std, (mean * mean * d0 - 2 * mean * d1 + d2) / (std * std) - d0
+    return hit, miss, plus, minus, d0 / std, bend / std**2, third / std**3
+
+
+def _sums(weights: np.ndarray, x: Float[Array, "t *n"]) -> Float[Array, "k *n"]:
+    return jnp.tensordot(jnp.asarray(weights, x.dtype), x, axes=1, precision=jax.lax.Precision.HIGHEST)
 
 
 class AbstractLogistic(AbstractProjected):
@@ -59,13 +68,6 @@ class AbstractLogistic(AbstractProjected):
     def line(self) -> tuple[Array, Array, Array]:
         """`y`, `w` and `c`, each (n or 1,)."""
 
-    def _broad(self, mean: Array, std: Array) -> Moments:
-        """Where q is broad: `E[l]` but for its constant, and the expectations of its derivatives."""
-        y, w, shift = self.line()
-        hit, miss, plus, minus, slope, bend, third = logistic_moments(mean - shift, jnp.maximum(std, _NARROWEST))
-        value = -y * minus - w * plus
-        return Moments(value, y * miss - w * hit, -(y + w) * slope, -(y + w) * bend, -(y + w) * third)
-
     def _constant(self, like: Array) -> Array:
         """`l(c) + (y + w) log 2`."""
         y, w, shift = self.line()
@@ -75,13 +77,8 @@ class AbstractLogistic(AbstractProjected):
         narrow = tangent_projection(marginal, self.log_density, quadrature)
         if not isinstance(quadrature, Quadrature):
             return narrow  # type: ignore[return-value]
-        broad = marginal.std > _BROAD
-
-        def mixed() -> Gaussian:
-            found = by_derivatives(marginal.mean, self._broad(marginal.mean, marginal.std))
-            return jax.tree.map(lambda a, b: jnp.where(broad, a, b), found, narrow)
-
-        return jax.lax.cond(jnp.any(broad), mixed, lambda: narrow)  # type: ignore[return-value]
+        # Nodes of broad marginals take ten times as long, and are seldom needed.
+        return if_any(_is_broad(marginal), _broad_projection, _unchanged, narrow, marginal, self.line())
 
     def expected_log_message(
         self, j: int, marginal: Gaussian, cavities: Cavities, quadrature: AbstractQuadrature
@@ -89,14 +86,35 @@ class AbstractLogistic(AbstractProjected):
         narrow = expectation(marginal, self.log_density, quadrature)
         if not isinstance(quadrature, Quadrature):
             return narrow
-        broad = marginal.std > _BROAD
-
-        def mixed() -> Array:
-            return jnp.where(broad, self._broad(marginal.mean, marginal.std).value + self._constant(narrow), narrow)
-
-        return jax.lax.cond(jnp.any(broad), mixed, lambda: narrow)
+        constant = self._constant(narrow)
+        return if_any(_is_broad(marginal), _broad_value, _unchanged, narrow, marginal, self.line(), constant)
 
     def edge_moments(self, mean: Array, variance: Array) -> Moments:
         """Of edges that are broad; about narrow ones, a step on the way may know less."""
-        found = self._broad(mean, jnp.sqrt(variance))
+        found = _moments(mean, jnp.sqrt(variance), self.line())
         return found._replace(value=found.value + self._constant(mean))
+
+
+def _moments(mean: Array, std: Array, line: tuple[Array, Array, Array]) -> Moments:
+    """Of a broad q: `E[l]` but for its constant, and the expectations of its derivatives."""
+    y, w, shift = line
+    hit, miss, plus, minus, slope, bend, third = logistic_moments(mean - shift, jnp.maximum(std, _NARROWEST))
+    value = -y * minus - w * plus
+    return Moments(value, y * miss - w * hit, -(y + w) * slope, -(y + w) * bend, -(y + w) * third)
+
+
+def _is_broad(q: Gaussian) -> Array:
+    return q.std > _BROAD
+
+
+def _unchanged(narrow: Any, *_: Any) -> Any:
+    return narrow
+
+
+def _broad_projection(narrow: Gaussian, q: Gaussian, line: tuple[Array, Array, Array]) -> Gaussian:
+    found = by_derivatives(q.mean, _moments(q.mean, q.std, line))
+    return jax.tree.map(lambda a, b: jnp.where(_is_broad(q), a, b), found, narrow)
+
+
+def _broad_value(narrow: Array, q: Gaussian, line: tuple[Array, Array, Array], constant: Array) -> Array:
+    return jnp.where(_is_broad(q), _moments(q.mean, q.std, line).value + constant, narrow)

@@ -1,11 +1,13 @@
-"""What `vmap` makes of a function on one CPU: one lane after the other."""
+"""What `vmap` makes of a function: on one CPU one lane after the other; of a branch, one that all lanes share."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jaxtyping import Array, Bool
 
 
 def one_by_one(
@@ -40,3 +42,36 @@ def one_by_one(
         return found, jax.tree.map(lambda _: True, found)
 
     return alone
+
+
+def if_any(
+    wanted: Bool[Array, "..."], then: Callable[..., Any], otherwise: Callable[..., Any], *arguments: Any
+) -> Any:
+    """`then(*arguments)` if anything is wanted, in any lane, else `otherwise(*arguments)`; the branches close over no
+    tracers.
+
+    For a branch that is dear and seldom needed, and right where it is not: of a `cond`, `vmap` computes both sides for
+    all lanes every time. Derivatives are those of the `cond`.
+    """
+
+    def plain(wanted: Any, *arguments: Any) -> Any:
+        return jax.lax.cond(jnp.any(wanted), then, otherwise, *arguments)
+
+    shared = custom_vmap(plain)
+
+    @shared.def_vmap
+    def lanes(size: int, batched: Any, wanted: Any, *arguments: Any) -> Any:
+        axes = jax.tree.map(lambda flag: 0 if flag else None, batched[1:])
+        every = [jax.vmap(branch, in_axes=tuple(axes), axis_size=size) for branch in (then, otherwise)]
+        found = if_any(wanted, *every, *arguments)
+        return found, jax.tree.map(lambda _: True, found)
+
+    @jax.custom_jvp
+    def branch(*operands: Any) -> Any:
+        return shared(*operands)
+
+    @branch.defjvp
+    def branch_jvp(primals: Any, tangents: Any) -> Any:
+        return branch(*primals), jax.jvp(plain, primals, tangents)[1]
+
+    return branch(wanted, *arguments)
