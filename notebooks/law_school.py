@@ -6,7 +6,7 @@
 #
 # $$ y_{pj} \sim \mathrm{Bernoulli}(\mathrm{logit}^{-1}(\sigma\,\theta_p - b_j)), \qquad \theta_p \sim N(0, 1) $$
 #
-# written with $\sigma\,\theta_p$ as one variable of unknown scale.
+# written with $\sigma\,\theta_p$ as one variable. Its scale is found by the evidence.
 
 # %%
 import os
@@ -14,9 +14,10 @@ import os
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.optimize import minimize, minimize_scalar
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Bernoulli, HalfNormal, Normal
+from ngmp_compiler import Bernoulli, Normal
 from ngmp_models.demo import timed
 
 jax.config.update("jax_enable_x64", True)
@@ -29,18 +30,20 @@ answers = np.repeat(patterns, counts, axis=0)
 print("people:", len(answers), " right answers to each question:", answers.sum(0))
 
 
-def rasch(y):
-    sd = ngmp.sample("sd", HalfNormal(std=2.0))
+def rasch(y, sd):
     b = ngmp.sample("b", Normal(np.zeros(5), std=3.0))
     theta = ngmp.sample("theta", Normal(np.zeros((len(y), 1)), std=sd))
     ngmp.sample("y", Bernoulli(logits=theta - b), obs=y)
 
 
-program = ngmp.compile(rasch, integrate=("sd",), method=ngmp.EP())
-program.lower(y=answers).draw("graph.svg")
-post, compiled, warm = timed(lambda: program(y=answers), 1 if SMALL else 3)
+program = ngmp.compile(rasch, method=ngmp.EP())
+program.lower(y=answers, sd=0.75).draw("graph.svg")
+post, compiled, warm = timed(lambda: program(y=answers, sd=0.75), 1 if SMALL else 3)
 print(f"first call {compiled:.1f} s, then {1e3 * warm:.0f} ms")
-print(f"converged: {bool(post.converged)}, {post.nodes.weights.size} nodes")
+found = minimize_scalar(lambda s: float(program(y=answers, sd=s).free_energy), bounds=(0.3, 2.0), method="bounded",
+                        options={"xatol": 1e-3})  # fmt: skip
+post = program(y=answers, sd=found.x)
+print(f"scale {found.x:.3f} after {found.nfev} runs; converged: {bool(post.converged)}, {int(post.sweeps)} sweeps")
 print(post.summary(most=5))
 
 # %% [markdown]
@@ -50,8 +53,6 @@ print(post.summary(most=5))
 # which each person's ability is summed out, by quadrature. It uses the patterns, not the people.
 
 # %%
-from scipy.optimize import minimize  # noqa: E402
-
 nodes, weights = np.polynomial.hermite_e.hermegauss(41)
 weights = weights / weights.sum()
 
@@ -65,7 +66,7 @@ def loss(x):
 best = minimize(loss, np.zeros(6), method="BFGS")
 deviations = np.sqrt(np.diag(best.hess_inv))
 off = np.abs(np.asarray(post["b"].mean) - best.x[:5]) / deviations[:5]
-print(f"scale: {float(post['sd'].mean):.3f}, by maximum likelihood {np.exp(best.x[5]):.3f}")
+print(f"scale: {found.x:.3f}, by maximum likelihood {np.exp(best.x[5]):.3f}")
 print(f"difficulties: {np.asarray(post['b'].mean).round(2)}, by maximum likelihood {best.x[:5].round(2)}")
 print(f"at most {off.max():.2f} standard errors away")
 
