@@ -1,6 +1,7 @@
 """Does it converge on models that are fine but hard? `python benchmarks/hard.py [--cases walk ...] [--seeds 3]`
 
-For every case of `hard_models.py`: how many seeds converge, sweeps, the worst residual, and processor time. Rows of all
+For every case of `hard_models.py`: how many seeds converge, sweeps, the worst residual, the free energies of those that
+converged, how many are named as misfits, and processor time. Rows of all
 seeds replace those that are kept, as they come; `--resume` leaves out the cases that are.
 """
 
@@ -19,7 +20,8 @@ from report import RESULTS, save, table  # noqa: E402
 
 import ngmp_compiler as ngmp  # noqa: E402
 
-HEADER = ["case", "converged", "median sweeps", "most sweeps", "worst residual", "reasons", "s of processor a run"]
+HEADER = ["case", "converged", "median sweeps", "most sweeps", "worst residual", "free energies, from",
+          "to", "misfits", "reasons", "s of processor a run"]  # fmt: skip
 
 
 def run(name: str, case: HardCase, seeds: int) -> list[Any]:
@@ -37,10 +39,12 @@ def run(name: str, case: HardCase, seeds: int) -> list[Any]:
         posts.append(post)
     sweeps = [int(p.sweeps) for p in posts]
     reasons = sorted({p.reason.splitlines()[0][:40] for p in posts if not bool(p.converged)})
+    energies = [float(p.free_energy) for p in posts if bool(p.converged)] or [np.inf]
     assert all(np.isfinite(p.free_energy) or not bool(p.converged) for p in posts)
     return [
         name, f"{sum(bool(p.converged) for p in posts)} / {seeds}", float(np.median(sweeps)), max(sweeps),
-        max(float(p.residual) for p in posts), "; ".join(reasons), float(np.median(spent[1:] or spent)),
+        max(float(p.residual) for p in posts), min(energies), max(energies),
+        sum(bool(p.misfits) for p in posts), "; ".join(reasons), float(np.median(spent[1:] or spent)),
     ]  # fmt: skip
 
 

@@ -161,7 +161,7 @@ def missing(x, y, seen):
         numpyro.sample("y", dist.Normal(a + b * x, 0.8), obs=y)
 
 
-@case("g c sd", {"integrate": ("sd",)}, i=GROUP, j=RNG.integers(0, 5, 80), y=RNG.poisson(2.0, 80))
+@case("g c sd", i=GROUP, j=RNG.integers(0, 5, 80), y=RNG.poisson(2.0, 80))
 def crossed(i, j, y=None):
     sd = numpyro.sample("sd", dist.HalfNormal(1.0).expand([2]).to_event(1))
     a = numpyro.sample("a", dist.Normal(0.0, 1.0))

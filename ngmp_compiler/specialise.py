@@ -17,8 +17,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from .declare.failures import TRACED
 from .declare.numbers import LAZY, Structural
-from .declare.sample import TRACED
 from .errors import CompilationWarning, ContentsError, warn
 from .pipeline import Static, split
 

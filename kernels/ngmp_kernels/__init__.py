@@ -79,6 +79,7 @@ from .factors.report import ReportFactor as ReportFactor
 from .factors.split import SplitFactor as SplitFactor
 from .factors.split import SplitTable as SplitTable
 from .factors.student_t import StudentT as StudentT
+from .factors.through import Through as Through
 from .factors.truncated import Censored as Censored
 from .factors.truncated import Truncated as Truncated
 from .factors.vector_node import VectorDeterministic as VectorDeterministic

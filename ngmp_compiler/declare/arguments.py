@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from .compound import Exp, Product, Take
+from .compound import Product, Take
 from .frame import Frame, is_open, outermost, refuse, report
 from .functions import as_vector, scalars, sides, stack
 from .inputs import Input, as_constant
-from .links import InverseLink
+from .smooth import Smooth, as_node, is_function
 from .where import note
 
 
@@ -123,12 +123,12 @@ def _fitting(distribution: Any, argument: str, value: Any) -> Any:
     a variable that is exp(z)."""
     if "(mvgaussian)" in f"({value.kind})" and distribution.event_ndims.get(argument) == 0:
         value = scalars(value)
-    if isinstance(value, (Exp, InverseLink)):
+    if is_function(value):
         accepted = frozenset().union(*(s.arguments.get(argument, ()) for s in distribution.signatures))
-        if "gaussian" in accepted and value.kind not in accepted:
-            from .elementwise import as_node  # a node is a site of its own
-
+        if "gaussian" in accepted and value.kind not in accepted or isinstance(value, Smooth):
             return as_node(value)
+    if isinstance(value, Take) and value.random and any(isinstance(x, Smooth) for x in value.table):
+        return Take(tuple(map(as_node, value.table)), *value.indices)
     return value
 
 

@@ -34,4 +34,4 @@ def censor(name: str, distribution: Any, obs: Any, censored: Any) -> tuple[Any, 
         works = "of intervals, the last axis has the lower and the upper end"
         refuse(name, "obs", f"it has shape {np.shape(obs)}", works)
     lower, upper = (obs[..., 0], obs[..., 1]) if pair else (obs, obs)
-    return Censored(distribution, code, upper), lower
+    return Censored(distribution, code, upper, bool(pair)), lower

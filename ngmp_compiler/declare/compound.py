@@ -14,6 +14,7 @@ from ..value import register
 from .expressions import Expression, OnArray, Shape
 from .inputs import is_array, unwrap
 from .naming import label, refuse
+from .smooth import EXP, Smooth, combine, is_function
 
 
 @register
@@ -64,44 +65,29 @@ class Exp(Expression):
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, Exp):
             return Exp(self.inner + other.inner)
-        if not is_array(other):
-            return self._node() * other if _is_random(other) else NotImplemented
-        if isinstance(other, (int, float)) and other <= 0:
-            return self._node() * other
+        if not is_array(other) or isinstance(other, (int, float)) and other <= 0:
+            return combine("mul", self, other)
         return Exp(self.inner + _log(other))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> "Exp":
+    def __truediv__(self, other: Any) -> Any:
         if isinstance(other, Exp):
             return Exp(self.inner - other.inner)
-        return Exp(self.inner - _log(other)) if is_array(other) else NotImplemented
+        return Exp(self.inner - _log(other)) if is_array(other) else combine("div", self, other)
 
-    def __rtruediv__(self, other: Any) -> "Exp":
-        return Exp(_log(other) - self.inner) if is_array(other) else NotImplemented
+    def __rtruediv__(self, other: Any) -> Any:
+        if not is_array(other) or isinstance(other, (int, float)) and other <= 0:
+            return combine("div", other, self)
+        return Exp(_log(other) - self.inner)
 
-    def __pow__(self, other: Any) -> "Exp":
+    def __pow__(self, other: Any) -> Any:
         return Exp(self.inner * other) if is_array(other) else NotImplemented
 
-    def _node(self) -> Any:
-        """A variable of its own: what is added to it cannot stay inside the exponential."""
-        from .elementwise import as_node
-
-        return as_node(self)
-
-    def __add__(self, other: Any) -> Any:
-        return self._node() + other
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return self._node() - other
-
-    def __rsub__(self, other: Any) -> Any:
-        return -self._node() + other
-
-    def __neg__(self) -> Any:
-        return -self._node()
+    link = EXP
+    """The function that it is, where it cannot stay a link: what is added to it, say."""
+    __add__, __radd__, __sub__, __rsub__ = Smooth.__add__, Smooth.__radd__, Smooth.__sub__, Smooth.__rsub__
+    __neg__ = Smooth.__neg__
 
     def __repr__(self) -> str:
         return f"exp({self.inner!r})"
@@ -250,7 +236,21 @@ class Product:
     def __init__(self, pairs: tuple[tuple[Any, Any], ...], rest: Any = 0.0, rows: int | None = None):
         self.pairs, self.rest, self.rows = pairs, rest, rows
 
-    def __add__(self, other: Any) -> "Product":
+    @property
+    def shape(self) -> Shape:
+        sides = [x.batch_shape for pair in self.pairs for x in pair]
+        return np.broadcast_shapes(*sides, getattr(self.rest, "shape", np.shape(unwrap(self.rest))))
+
+    batch_shape = shape
+
+    @property
+    def leaves(self) -> tuple[Any, ...]:
+        rest = self.rest.leaves if _is_random(self.rest) else (self.rest,)
+        return (*(leaf for pair in self.pairs for x in pair for leaf in x.leaves), *rest)
+
+    def __add__(self, other: Any) -> Any:
+        if is_function(other):
+            return combine("add", self, other)
         if not isinstance(other, Product):
             return Product(self.pairs, self.rest + other, self.rows)
         if self.rows != other.rows:
@@ -260,19 +260,18 @@ class Product:
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> "Product":
+    def __sub__(self, other: Any) -> Any:
         return self + (-1.0 * other)
 
-    def __rsub__(self, other: Any) -> "Product":
+    def __rsub__(self, other: Any) -> Any:
         return -1.0 * self + other
 
     def __neg__(self) -> "Product":
         return -1.0 * self
 
-    def __mul__(self, other: Any) -> "Product":
+    def __mul__(self, other: Any) -> Any:
         if not is_array(other):
-            works = "the mean of a Normal may hold products of two; use ngmp.apply or ngmp.factor for others"
-            raise ModelError(Problem(None, None, "a product of three random variables", works))
+            return combine("mul", self, other)
         if np.ndim(other) and (self.rows or any(left.event_shape for left, _ in self.pairs)):
             works = "multiply one of its sides"
             raise ModelError(Problem(None, None, "a product of random vectors was multiplied by an array", works))
@@ -281,8 +280,8 @@ class Product:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Any) -> "Product":
-        return self * (1.0 / unwrap(other))
+    def __truediv__(self, other: Any) -> Any:
+        return self * (1.0 / unwrap(other)) if is_array(other) else combine("div", self, other)
 
     def __repr__(self) -> str:
         return f"Product({' + '.join(f'{a!r} * {b!r}' for a, b in self.pairs)} + {self.rest!r})"

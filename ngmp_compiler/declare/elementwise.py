@@ -1,7 +1,7 @@
-"""Elementwise functions of expressions: `ngmp.tanh(z)`, `np.tanh(z)` and `z ** 2` are deterministic nodes.
+"""Elementwise functions of expressions: `ngmp.tanh(z)`, `np.tanh(z)` and `z ** 2` are kept as such; see `smooth`.
 
-`exp` of a Gaussian expression is a link where a distribution has a kernel for it (rates, precisions), and a node
-anywhere else. NumPy's functions find their way here through `__array_ufunc__`; those of `jax.numpy` cannot.
+`exp` of a Gaussian expression is a link where a distribution has a kernel for it (rates, precisions), and such a
+function anywhere else. NumPy's functions find their way here through `__array_ufunc__`; those of `jax.numpy` cannot.
 """
 
 import operator
@@ -21,6 +21,7 @@ from .inputs import unwrap
 from .links import InverseLink
 from .naming import label, refuse
 from .sample import apply
+from .smooth import LINKS, SQRT, Operation, Smooth, as_node, is_function, is_random, unary, whole_power
 
 
 def node(function: Callable[..., Any], x: Any) -> Any:
@@ -29,32 +30,26 @@ def node(function: Callable[..., Any], x: Any) -> Any:
         return x.each(lambda entry: node(function, entry))
     if isinstance(x, Product):
         works = "give it a variable of its own, sample(name, Normal(a * b, variance=small)), or use ngmp.factor"
-        refuse(f"{function.__name__} of a product of two random variables", works)
-    if isinstance(x, (Exp, InverseLink)):
-        x = as_node(x)
+        refuse(f"{getattr(function, '__name__', 'a function')} of a product of two random variables", works)
+    x = as_node(x)
     if not isinstance(x, Arithmetic):
         return function(unwrap(x))
     x = x.affine()
     return apply(function, scalars(x) if x.event_shape and x.event_shape[0] > MOST_DIMENSIONS else x)
 
 
-def as_node(x: Exp | InverseLink) -> Any:
-    """`exp(z)` as a variable of its own, which can be added and be a mean; other links likewise."""
-    return node(jnp.exp if isinstance(x, Exp) else _LINKS[x.name], x.inner)
-
-
-def _cloglog(z: Any) -> Any:
-    return -jnp.expm1(-jnp.exp(z))
-
-
-_LINKS = {"sigmoid": jax.nn.sigmoid, "phi": jax.scipy.stats.norm.cdf, "cloglog": _cloglog}
+def composed(operation: Operation, x: Any) -> Any:
+    """A function of an array, or of an expression, for which it is kept."""
+    if isinstance(x, Take):
+        return x.each(operation.eager)
+    return Smooth(operation, x) if is_random(x) else operation.value(unwrap(x))
 
 
 def _link(name: str, text: str) -> Callable[[Any], Any]:
     def on_expression(x: Any) -> Any:
         if isinstance(x, Take):
             return x.each(on_expression)
-        return InverseLink(name, x.affine()) if isinstance(x, Arithmetic) else node(_LINKS[name], x)
+        return InverseLink(name, x.affine()) if isinstance(x, Arithmetic) else composed(LINKS[name], x)
 
     on_expression.__name__, on_expression.__doc__ = name, text
     return on_expression
@@ -67,29 +62,18 @@ cloglog = _link("cloglog", "`1 - exp(-exp(x))`, the inverse of the complementary
 
 def power(x: Any, exponent: Any) -> Any:
     """`x ** exponent` of an array, of `exp(z)` (any constant exponent), or of a Gaussian expression (2, 3, ...)."""
-    if isinstance(exponent, (Arithmetic, Exp)):
+    if is_random(exponent):
         refuse(f"a power with the random exponent {label(exponent)}", "write it as exp(exponent * log(base))")
     if isinstance(x, Exp):
         return Exp(x.inner * exponent)
-    if not isinstance(x, Arithmetic):
+    if not is_random(x):
         return unwrap(x) ** unwrap(exponent)
+    if is_function(x):
+        return x**exponent
     if not isinstance(exponent, (int, float, np.integer, np.floating)) or exponent != int(exponent) or exponent < 1:
         works = "whole powers, z ** 2, are deterministic nodes; exp(z) may be raised to any constant"
         refuse(f"{label(x)} ** {exponent!r}: a Gaussian variable may be negative", works)
-    return x if exponent == 1 else node(_POWERS.setdefault(int(exponent), _Power(int(exponent))), x)
-
-
-class _Power:
-    """`x ** k`: one object for every k, so that sites of a loop are alike."""
-
-    def __init__(self, k: int):
-        self.k, self.__name__ = k, "square" if k == 2 else "cube" if k == 3 else f"power{k}"
-
-    def __call__(self, x: Any) -> Any:
-        return x**self.k
-
-
-_POWERS: dict[int, _Power] = {}
+    return x if exponent == 1 else Smooth(whole_power(int(exponent)), x)
 
 
 def square(x: Any) -> Any:
@@ -98,15 +82,17 @@ def square(x: Any) -> Any:
 
 
 def sqrt(x: Any) -> Any:
-    """`sqrt` of an array, or of `exp(z)`, which is `exp(z / 2)`."""
+    """`sqrt` of an array, of `exp(z)`, which is `exp(z / 2)`, or of another positive function."""
     if isinstance(x, Arithmetic):
         refuse(f"sqrt({label(x)})", "a Gaussian variable may be negative; sqrt takes ngmp.exp(z), and arrays")
-    return Exp(0.5 * x.inner) if isinstance(x, Exp) else jnp.sqrt(unwrap(x))
+    return Exp(0.5 * x.inner) if isinstance(x, Exp) else composed(SQRT, x)
 
 
 def _function(function: Callable[..., Any], name: str) -> Callable[[Any], Any]:
+    operation = unary(function, name)
+
     def on_expression(x: Any) -> Any:
-        return node(function, x)
+        return composed(operation, x)
 
     on_expression.__name__ = on_expression.__qualname__ = name
     on_expression.__doc__ = f"`{name}` of an array, or, as a deterministic node, of a Gaussian expression."
@@ -124,11 +110,14 @@ arctan = _function(jnp.arctan, "arctan")
 arcsinh = _function(jnp.arcsinh, "arcsinh")
 expm1 = _function(jnp.expm1, "expm1")
 absolute = _function(jnp.abs, "absolute")
+log1p = _function(jnp.log1p, "log1p")
+reciprocal = _function(jnp.reciprocal, "reciprocal")
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "exp": exp, "log": log, "square": square, "sqrt": sqrt, "sin": sin, "cos": cos, "tan": tan, "tanh": tanh,
     "sinh": sinh, "cosh": cosh, "arctan": arctan, "arcsinh": arcsinh, "expm1": expm1, "absolute": absolute,
-    "negative": operator.neg, "positive": lambda x: x, "exp2": lambda x: exp(x * float(np.log(2.0))),
+    "log1p": log1p, "negative": operator.neg, "positive": lambda x: x, "reciprocal": reciprocal,
+    "exp2": lambda x: exp(x * float(np.log(2.0))),
 }  # fmt: skip
 _BINARY = {
     "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "matmul": "matmul", "power": "pow",

@@ -13,6 +13,7 @@ from .compound import Exp, Product, Take
 from .inputs import as_constant, unwrap
 from .links import InverseLink
 from .naming import label, refuse
+from .smooth import EXP, LOG, Smooth, as_node, is_function
 from .variables import Variable
 
 
@@ -26,6 +27,7 @@ def dot(features: Any, w: Any) -> Any:
     Returns:
         A scalar-valued expression of batch shape (...).
     """
+    features, w = as_node(features), as_node(w)
     if not isinstance(w, Arithmetic):
         if isinstance(features, Arithmetic):
             features, w = w, features
@@ -112,7 +114,7 @@ def stack(entries: Any) -> Any:
     Returns:
         A vector-valued expression; an array if all entries are constant.
     """
-    entries = list(entries)
+    entries = [as_node(x) for x in entries]
     if not any(isinstance(e, Arithmetic) for e in entries):
         return jnp.stack(jnp.broadcast_arrays(*map(unwrap, entries)), axis=-1)
     entries = [scalars(e) for e in entries]
@@ -146,15 +148,19 @@ def exp(x: Any) -> Any:
     """`exp` of an array, or the exponential link of an affine expression of Gaussian variables."""
     if isinstance(x, Take):
         return x.each(exp)
+    if is_function(x) or isinstance(x, Product):
+        return Smooth(EXP, x)
     return Exp(x.affine()) if isinstance(x, Arithmetic) else jnp.exp(unwrap(x))
 
 
 def log(x: Any) -> Any:
-    """`log` of an array, or of `exp(z)`, which is z."""
+    """`log` of an array, of `exp(z)`, which is z, or of another positive function."""
     if isinstance(x, Exp):
         return x.inner
     if isinstance(x, Arithmetic):
-        refuse(f"log({label(x)})", "a Gaussian variable may be negative; log undoes ngmp.exp, and nothing else")
+        refuse(f"log({label(x)})", "a Gaussian variable may be negative; log undoes ngmp.exp, or takes such a function")
+    if is_function(x):
+        return Smooth(LOG, x)
     return jnp.log(unwrap(x))
 
 
@@ -199,6 +205,7 @@ def _from_list(entries: tuple[Any, ...], indices: tuple[Any, ...]) -> Any:
         refuse(f"take from a list of {len(entries)} expressions by {_labels(indices)}", works)
     if classes is None:
         return entries[int(unwrap(index))]
+    entries = tuple(map(as_node, entries))
     alike = tuple(1.0 * x if isinstance(x, Arithmetic) else x for x in entries)  # sites that differ in numbers only
     return Take(alike, index)
 

@@ -33,13 +33,13 @@ def gates(distribution: Any, tied: bool) -> list[Any]:
     selectors = _selectors(taken)
     if (len(selectors) == 1 or distribution.several) and _kernel(distribution, tied):
         return [distribution]
-    numbers = {_key(z): i for i, z in enumerate(selectors)}
-    axes = {a: [numbers[_key(z)] for z in take.indices] for a, take in taken.items()}
+    numbers = {key_of(z): i for i, z in enumerate(selectors)}
+    axes = {a: [numbers[key_of(z)] for z in take.indices] for a, take in taken.items()}
     shape = tuple(z.plane.event_shape[0] for z in selectors)
     choices: dict[Hashable, tuple[dict[str, Any], list[int]]] = {}
     for cell, at in enumerate(np.ndindex(*shape)):
         picked = {a: _entry(take, tuple(at[i] for i in axes[a])) for a, take in taken.items()}
-        key = tuple(map(_key, picked.values()))
+        key = tuple(map(key_of, picked.values()))
         choices.setdefault(key, (picked, []))[1].append(cell)
     out = []
     for picked, cells in choices.values():
@@ -70,16 +70,16 @@ def _kernel(distribution: Any, tied: bool) -> bool:
 
 def _selectors(taken: dict[str, Take]) -> list[Variable]:
     """All variables that pick an argument, each once."""
-    return list({_key(z): z for take in taken.values() for z in take.indices}.values())
+    return list({key_of(z): z for take in taken.values() for z in take.indices}.values())
 
 
-def _key(entry: Any) -> Hashable:
+def key_of(entry: Any) -> Hashable:
     """What two entries that are the same share."""
     if isinstance(entry, Variable):
         frame: Any = id(entry.frame)
         if entry.picked:  # `z[idx]` twice is the same
             at = entry.frame.at
-            frame = _key(entry.frame.source), (id(at.root), at.index) if isinstance(at, Input) else id(at)
+            frame = key_of(entry.frame.source), (id(at.root), at.index) if isinstance(at, Input) else id(at)
         return frame, entry.plane, entry.index.shape, entry.index.tobytes()
     return entry if isinstance(entry, float) else ("object", id(entry))
 

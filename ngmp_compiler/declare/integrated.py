@@ -59,12 +59,14 @@ class Coordinates:
         self.candidates: dict[str, str] = {}  # scalars that no Gaussian part holds, in case nothing else works
 
     def wants(self, name: str, distribution: Any, batch: tuple[int, ...], observed: bool) -> bool:
-        """Whether a site is to be integrated."""
-        if self.automatic and not observed and not batch and distribution.support not in (None, "classes", "simplex"):
-            label = distribution.label
-            if distribution.family is None:
+        """Whether a site is to be integrated: of plates the small ones, as long as there are few numbers in all."""
+        number = distribution.support not in (None, "classes", "simplex")
+        given = all(kind == "constant" for kind in kinds_of(distribution.arguments).values())
+        if self.automatic and not observed and number and given:
+            label, few = distribution.label, not batch or self.used + int(np.prod(batch)) <= MOST
+            if distribution.family is None and few:
                 self.names.setdefault(name, f"{label} has no family that messages could be in")
-            elif distribution.family.core == "product":
+            elif distribution.family is not None and distribution.family.core == "product" and not batch:
                 self.candidates[name] = f"there is no kernel where this {label} stands"
         return name in self.names
 

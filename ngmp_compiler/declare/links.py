@@ -6,6 +6,7 @@ from typing import Any
 from ..value import register
 from .compound import Exp
 from .expressions import Expression, OnArray
+from .smooth import LINKS, Operation, Smooth
 
 
 @register
@@ -40,20 +41,13 @@ class InverseLink(Expression):
     def __getitem__(self, key: Any) -> "InverseLink":
         return InverseLink(self.name, self.inner[key])
 
-    _node = Exp._node
-    __add__ = __radd__ = Exp.__add__
-    __sub__, __rsub__, __neg__ = Exp.__sub__, Exp.__rsub__, Exp.__neg__
+    @property
+    def link(self) -> Operation:
+        return LINKS[self.name]
 
-    def __mul__(self, other: Any) -> Any:
-        return self._node() * other
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._node() / other
-
-    def __pow__(self, other: Any) -> Any:
-        return self._node() ** other
+    __add__, __radd__, __sub__, __rsub__ = Smooth.__add__, Smooth.__radd__, Smooth.__sub__, Smooth.__rsub__
+    __mul__, __rmul__, __neg__, __pow__ = Smooth.__mul__, Smooth.__rmul__, Smooth.__neg__, Smooth.__pow__
+    __truediv__, __rtruediv__ = Smooth.__truediv__, Smooth.__rtruediv__
 
     def __repr__(self) -> str:
         return f"{self.name}({self.inner!r})"

@@ -17,7 +17,7 @@ from ngmp_kernels import Deterministic, VectorDeterministic
 
 from .arguments import batch_shape_of, common_batch_shape, event_shape_of
 from .expressions import leaves_of
-from .frame import Frame, outermost
+from .frame import outermost
 from .inputs import Input, unwrap
 from .variables import Variable
 
@@ -102,7 +102,7 @@ def grown(own: str, known: tuple[Variable, Any], sample: Callable[..., Any]) -> 
 def unseen(name: str, distribution: Any, obs: Any, mask: Any) -> tuple[Any, Any]:
     """Observation and mask of a site as they are, or, in a second run, as what is predicted."""
     frame = outermost()
-    if frame.fresh is not None and (obs is not None or _only_observed(frame, name, distribution)):
+    if frame.fresh is not None and (obs is not None or only_predicted(name, distribution)):
         if obs is None:
             shape = event_shape_of(name, distribution) if distribution.event_ndims.get("out") else ()
             obs = np.full(shape, np.nan)
@@ -114,8 +114,11 @@ def unseen(name: str, distribution: Any, obs: Any, mask: Any) -> tuple[Any, Any]
     return obs, mask
 
 
-def _only_observed(frame: Frame, name: str, distribution: Any) -> bool:
-    """Whether a site without data is an outcome to be predicted: it was observed in the first run."""
+def only_predicted(name: str, distribution: Any) -> bool:
+    """Whether a site without data is, in a second run, an outcome to be predicted: it was observed in the first."""
+    frame = outermost()
+    if frame.fresh is None:
+        return False
     return name.removeprefix(NEW) in frame.observed or distribution.family is None
 
 

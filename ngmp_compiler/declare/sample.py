@@ -5,11 +5,8 @@ its own for the body of the loop and lifts what was recorded there by one axis.
 """
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
-
-import jax
 
 from ngmp_kernels import Deterministic, GenericDensity, VectorDeterministic
 
@@ -26,6 +23,8 @@ from .arguments import (
     site_name,
 )
 from .censoring import censor
+from .expressions import kinds_of
+from .failures import explain
 from .frame import Frame as Frame
 from .frame import Node, outermost, refuse
 from .frame import Site as Site
@@ -34,12 +33,11 @@ from .frame import recording as recording
 from .gates import gates
 from .inputs import unwrap
 from .integrated import Coordinates, Integrated, integrate
-from .products import as_density
-from .products import declare as declare_density
 from .redirect import redirected
-from .renewed import NEW, declared_before, grown, unseen
+from .renewed import NEW, declared_before, grown, only_predicted, touches_new, unseen
 from .structured import declare as structured
 from .structured import expand, is_structured
+from .through import composed, through
 from .variables import Variable
 
 
@@ -88,9 +86,8 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None, cens
         return _structured(frame, name, distribution, obs)
     if censored is not None:
         distribution, obs = censor(name, distribution, obs, censored)
-    if (density := as_density(name, distribution, obs)) is not None:
-        declare_density(frame, name, density, mask)
-        return obs
+    if obs is not None or only_predicted(name, distribution):
+        distribution = through(name, distribution)
     arguments = checked_arguments(name, distribution)
     obs, mask = unseen(name, distribution, obs, mask)
     if (known := declared_before(name, distribution, arguments, obs)) is not None:
@@ -196,7 +193,16 @@ def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
     name = site_name(frame, "ngmp.factor(name, log_density, *variables)", name)
     if not callable(log_density):
         refuse(name, "log_density", f"{log_density!r} cannot be called", "give a function of scalars")
-    declare_density(frame, name, GenericDensity(log_density, arguments))
+    density = composed(GenericDensity(log_density, arguments))
+    constant = all(kind == "constant" for kind in kinds_of(checked_arguments(name, density)).values())
+    if constant and outermost().coordinates is None:
+        refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
+    if outermost().fresh is not None and not touches_new(density.arguments):
+        return
+    every = gates(density, True)
+    batch = common_batch_shape(name, every[0], every[0].arguments)
+    if batch is not None:
+        frame.sites.extend([Site(name, d, dict(d.arguments), d.event_ndims, None, batch, False) for d in every])
 
 
 def apply(function: Callable[..., Any], x: Any, *constants: Any, name: str | None = None) -> Any:
@@ -238,25 +244,6 @@ def _node(function: Callable, x: Any, constants: tuple[Any, ...], name: str | No
         return refuse(name or "ngmp.apply", "function", str(error), works)
 
 
-TRACED = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError,
-          jax.errors.TracerIntegerConversionError, jax.errors.NonConcreteBooleanIndexError)  # fmt: skip
-
-
-def _explain(error: Exception) -> Problem:
-    """An exception of the model function as a problem."""
-    text = str(error).splitlines()[0] if str(error) else ""
-    if isinstance(error, TRACED):
-        works = "structure may depend on shapes and static arguments only; use mask=, or pass the value as an int"
-        return Problem(None, None, f"the structure depends on the value of a traced input: {text}", works)
-    if isinstance(error, TypeError) and "ngmp_compiler.declare." in text:
-        named = re.match(r"(\w+) requires ndarray or scalar", text)
-        what = f"jnp.{named[1]}" if named else "a function of jax"
-        works = f"functions of NumPy work, np.{named[1] if named else 'exp'}, and those of ngmp (exp, dot, ...)"
-        works += "; ngmp.apply(function, x) takes any smooth function, ngmp.factor any log-density"
-        return Problem(None, None, f"{what} was applied to a random variable, which jax does not let through", works)
-    return Problem(None, None, f"{type(error).__name__}: {error}", "")
-
-
 def trace(
     model: Callable, arguments: dict[str, Any], coordinates: Coordinates | None = None, logs: Iterable[str] = ()
 ) -> Graph:
@@ -273,7 +260,7 @@ def trace(
         except Exception as error:
             last = f"after site '{frame.sites[-1].name}'" if frame.sites else "before its first site"
             where = f"while declaring model '{getattr(model, '__name__', 'model')}', {last}"
-            found = error.problems if isinstance(error, ModelError) else [_explain(error)]
+            found = error.problems if isinstance(error, ModelError) else [explain(error)]
             # An error of the user's own code is not ours to dress up.
             if not problems and found[0].site is None and found[0].given.startswith(type(error).__name__):
                 error.add_note(where)

@@ -17,6 +17,7 @@ from ..errors import ModelError, Problem
 from .expressions import map_arguments
 from .inputs import Input, unwrap
 from .sample import Frame, Site, current_frame, recording
+from .smooth import as_node
 from .variables import Picked, Variable
 
 
@@ -63,7 +64,7 @@ def _run_body(body: Callable, tree: Any, init: list[Variable], x: Any, prefix: s
     frame = Frame()
     frame.prefix = prefix
     with recording(frame):
-        result = body(jax.tree.unflatten(tree, carries), x)
+        result = jax.tree.map(as_node, body(jax.tree.unflatten(tree, carries), x), is_leaf=_is_expression)
     if not isinstance(result, tuple) or len(result) != 2:
         _refuse(f"the body returned {type(result).__name__}", "return (carry, output), as for jax.lax.scan")
     carry, out_tree = jax.tree.flatten(result[0], is_leaf=_is_expression)

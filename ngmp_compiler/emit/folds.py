@@ -1,71 +1,78 @@
 r"""A start for deterministic nodes of variables that are the broader the farther along a chain they are.
 
 Under a prior that is broad against the folds of g, $\mathbb E[g(x)]$ says nothing of where x is, and sweeps that begin
-there may turn a pendulum over. So the nodes start about the path that the prior expects: the fixed point of
-$m \leftarrow$ the means of the core when every output is known to be $g(m)$, as Picard solves a differential equation.
-There the leaf of `out` has the moments of g(x), with a variance of no more than the smallest in the group (where a
-chain is known best), and the leaf of x keeps it there for a sweep.
+there may turn a pendulum over: the answer fits its beginning, and its end, with another number of turns. So the nodes
+are heard in the order in which their arguments become known, the narrowest first, as a filter hears them: every round
+some more of them, while the rest stand as before (`initial`). What has been heard narrows what comes next, by the
+dynamics and by the data, wherever it stands in the graph. A step that leaves a marginal improper is not taken, and the
+next is a part of it. Where all arguments are about as well known as each other there is no order, and nothing is done.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from ngmp_kernels.families import Gaussian
 
-from .rules import Incoming, select
+from .rules import select
 
-_ROUNDS = 60  # a path of several turns takes some dozens
-_NEAR = 0.1  # of a standard deviation: how little the path moves at its end
-_POINT = 1e-4  # of a variance: a path, not a tube
+_ROUNDS = 64  # of which each hears as many more; where there are fewer nodes, one more
+_LAST = 4  # rounds with all of them
+_BROAD = 4.0  # largest over smallest variance from which there is an order
+_SHORTER = 0.25
 
 
 def unfolded(map: Any, leaves: dict[str, Any]) -> dict[str, Any]:
-    """The leaves with those of scalar deterministic nodes started about the path that the prior expects."""
+    """The leaves with those of scalar deterministic nodes started in the order in which they are known."""
     groups = [g for g in map.projected if g.factor.deterministic and g.factor.families == (Gaussian, Gaussian)]
     if not groups:
         return leaves
-    core = map.core.run(leaves)
-    arguments = {g.name: map.incoming(g, core, leaves).marginals[1] for g in groups}
-    narrow = {name: _narrow(x) for name, x in arguments.items()}
+    rounds = min(_ROUNDS, max(g.n for g in groups))
+    own = {key: leaves[key] for group in groups for key in group.keys}
 
-    def outputs(leaves: dict[str, Any], means: dict[str, Array], part: float) -> dict[str, Any]:
-        """The leaves when arguments stand at these means, with a part of the narrow variance."""
-        new = dict(leaves)
+    def variances(core: Any) -> dict[str, Array]:
+        return {g.name: _variance(core.edges[g.keys[1]]) for g in groups}
+
+    def heard(count: Array, core: Any, before: dict[str, Array]) -> dict[str, Bool[Array, " n"]]:
+        """The rows that were heard before, and as many more of the narrowest as are to be by now."""
+        out = {}
         for group in groups:
-            about = Gaussian.from_mean_variance(means[group.name], part * narrow[group.name])
-            flat = jax.tree.map(jnp.zeros_like, tuple(leaves[k] for k in group.keys))
-            eta, exists = map.target(group, 0, Incoming((about, about), flat))
-            new[group.keys[0]] = select(exists & eta.is_proper(), eta, leaves[group.keys[0]])
-        return map.masked(new)
+            rank = jnp.argsort(jnp.argsort(jnp.where(before[group.name], -jnp.inf, variances(core)[group.name])))
+            out[group.name] = before[group.name] | (rank * rounds < group.n * (count + 1))
+        return out
 
-    def path(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        means, _, count = state
-        now = outputs(leaves, means, _POINT)
-        result = map.core.run(now)
-        after = {g.name: map.incoming(g, result, now).marginals[1].mean for g in groups}
-        moves = [jnp.max(jnp.abs(after[k] - means[k]) / jnp.sqrt(narrow[k])) for k in after]
-        return after, jnp.max(jnp.stack(moves)), count + 1
+    def turn(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        good, step, known, part, count = state
+        trial = jax.tree.map(lambda x, s: x + part * s, good, step)
+        now = leaves | trial
+        core = map.core.run(now)
+        known = heard(count, core, known)
+        target, fine = {}, core.proper
+        for group in groups:
+            incoming = map.incoming(group, core, now)
+            for j, key in enumerate(group.keys):
+                eta, exists = map.target(group, j, incoming)
+                finite = jnp.isfinite(eta.eta1) & jnp.isfinite(eta.eta2)  # rows without a target stay
+                target[key] = select(exists & finite & known[group.name], eta, trial[key])
+        longer = jax.tree.map(jnp.subtract, target, trial)
+        took = (trial, longer, known, jnp.ones_like(part), count + 1)
+        refused = (good, step, state[2], _SHORTER * part, count + 1)
+        return jax.tree.map(lambda a, b: jnp.where(fine, a, b), took, refused)
 
     def goes_on(state: tuple[Any, ...]) -> Array:
-        return (state[1] > _NEAR) & (state[2] < _ROUNDS)
+        return state[-1] < rounds + _LAST
 
-    begin = {name: x.mean for name, x in arguments.items()}
-    far = jnp.asarray(jnp.inf, map.plan.dtype)
-    means, moved, _ = jax.lax.while_loop(goes_on, path, (begin, far, 0))
-    found = moved <= _NEAR
-    means = {k: jnp.where(found, means[k], begin[k]) for k in means}
-    new = outputs(leaves, means, 1.0)
-    for group in groups:
-        x, key = arguments[group.name], group.keys[1]
-        about = Gaussian.from_mean_variance(means[group.name], narrow[group.name])
-        held = core.proper & (jnp.abs(means[group.name] - x.mean) ** 2 + x.variance > 1.5 * about.variance)
-        new[key] = select(jnp.broadcast_to(held, leaves[key].eta1.shape), about, leaves[key])
-    return map.masked(new)
+    core = map.core.run(leaves)
+    spread = [jnp.max(v) > _BROAD * jnp.min(v) for v in variances(core).values()]
+    ordered = core.proper & jnp.any(jnp.stack(spread))
+    none = {g.name: jnp.zeros(g.n, bool) for g in groups}
+    begin = jnp.where(ordered, 0, rounds + _LAST)
+    one = jnp.ones((), map.plan.dtype)
+    found = jax.lax.while_loop(goes_on, turn, (own, jax.tree.map(jnp.zeros_like, own), none, one, begin))[0]
+    return map.masked(leaves | found)
 
 
-def _narrow(x: Gaussian) -> Array:
-    """Variances of no more than the smallest of a group."""
-    return jnp.minimum(x.variance, jnp.min(jnp.where(x.variance > 0, x.variance, jnp.inf)))
+def _variance(x: Any) -> Array:
+    return jnp.where(x.is_proper(), x.variance, jnp.inf)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..declare.sample import apply
+from ..declare.smooth import Operation, Smooth
 from . import linear
 from .linear import Linear
-from .values import Move, Native, Shape, Unlifted, is_random, moved, picked, whole_shape
+from .values import Move, Native, Shape, Unlifted, expression, is_random, moved, picked, whole_shape
 
 
 class General:
@@ -41,17 +42,23 @@ class General:
         return General(shape, self.function, every)
 
     def expression(self) -> Any:
-        """A deterministic node, of one Gaussian unknown."""
-        unknown = self.unknowns
-        if len(unknown) != 1 or not isinstance(unknown[0], Linear):
+        """The function of expressions."""
+        if not all(isinstance(x, Linear) or isinstance(x, Native) and x.plain for x in self.unknowns):
             raise Unlifted
-        place = next(i for i, a in enumerate(self.arguments) if is_random(a))
-        constants = [a for a in self.arguments if not is_random(a)]
+        given = [expression(whole_shape(a, self.shape)) if is_random(a) else a for a in self.arguments]
+        return Smooth(Operation(f"function {id(self.function)}", self.function, self._node), *given)
+
+    def _node(self, *given: Any) -> Any:
+        """A deterministic node, of one Gaussian unknown."""
+        unknown = [i for i, a in enumerate(self.arguments) if is_random(a)]
+        if len(unknown) != 1 or not isinstance(self.arguments[unknown[0]], Linear):
+            raise Unlifted
+        (place,) = unknown
 
         def node(x: Any, *others: Any) -> Any:
             return self.function(*others[:place], x, *others[place:])
 
-        return apply(node, whole_shape(unknown[0], self.shape).affine(), *constants)
+        return apply(node, given[place], *given[:place], *given[place + 1 :])
 
 
 class Whole:

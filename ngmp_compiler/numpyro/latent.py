@@ -15,6 +15,7 @@ import ngmp_kernels as kernels
 from ..declare.frame import attempt
 from ..declare.inputs import unwrap
 from ..declare.sample import sample
+from ..declare.through import fits
 from ..declare.variables import Variable
 from ..lift import linear
 from ..lift.general import Whole
@@ -32,7 +33,7 @@ from .classes import classes
 from .observed import converted, noise
 from .ordered import Ordered
 from .real_line import exponential_of, on_the_line
-from .site import Site, fits, integrated, spread
+from .site import Site, integrated, spread
 
 
 def declare(site: Site, contracted: bool, natively: Callable[[str], bool]) -> Any:

@@ -8,9 +8,10 @@ import numpy as np
 from jax.core import Tracer
 
 from ..declare.sample import sample
+from ..declare.through import fits
 from ..lift.values import Chosen, Unlifted, is_random, moved
 from .classes import as_categorical, spread_rows
-from .site import Site, fits
+from .site import Site
 
 
 def observe_mixture(site: Site) -> bool:

@@ -12,9 +12,10 @@ import ngmp_kernels as kernels
 from ..declare.frame import attempt
 from ..declare.inputs import unwrap
 from ..declare.sample import sample
+from ..declare.through import fits
 from ..lift.values import Linked, Native, Unlifted, is_random, moved, whole_shape
 from .ordered import Ordered
-from .site import Site, fits, observe_generically
+from .site import Site, observe_generically
 
 _AT = {"loc": "mean", "scale": "scale"}
 RENAMED: dict[str, tuple[Callable[..., Any], Callable[[Site, str], Any], dict[str, str]]] = {

@@ -17,7 +17,7 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from numpyro.primitives import Messenger
 
-from ..declare.sample import TRACED
+from ..declare.failures import TRACED
 from ..errors import ModelError, Problem
 from ..lift.arguments import latent_p
 

@@ -10,7 +10,6 @@ import numpyro.distributions as dist
 from jax.core import Tracer
 
 from ..declare.expressions import kinds_of
-from ..declare.functions import scalars as scalars_of
 from ..declare.inputs import unwrap
 from ..declare.naming import label
 from ..declare.sample import factor, outermost
@@ -154,37 +153,6 @@ def integrated(name: str, distribution: Any, batch: tuple[int, ...]) -> bool:
     if coordinates is None or any(k != "constant" for k in kinds_of(distribution.arguments).values()):
         return False
     return coordinates.wants(name, distribution, batch, False)
-
-
-def fits(distribution: Any, out: str) -> bool:
-    """Whether there is a kernel for the kinds of arguments that a distribution has."""
-    from ..declare.compound import Product, Take
-
-    kinds = {}
-    for k, x in distribution.arguments.items():
-        if isinstance(x, Take):
-            return True  # becomes a gate, or has a kernel of its own
-        if isinstance(x, Product):
-            if k != "mean" or not any("left" in s.arguments or "lefts" in s.arguments for s in distribution.signatures):
-                return False
-            kinds |= _product_kinds(x)
-            continue
-        if getattr(x, "is_expression", False) and distribution.event_ndims.get(k) == 0:
-            x = scalars_of(x)
-        kinds |= kinds_of({k: x})
-    if "out" in distribution.event_ndims:
-        kinds["out"] = out
-    return any(
-        set(s.arguments) == set(kinds) and all(kinds[k] in v for k, v in s.arguments.items())
-        for s in distribution.signatures
-    )
-
-
-def _product_kinds(x: Any) -> dict[str, str]:
-    rest = kinds_of({"mean": x.rest})
-    if len(x.pairs) == 1:
-        return {**rest, "left": "gaussian", "right": "gaussian"}
-    return {**rest, "lefts": "mvgaussian", "rights": "mvgaussian"}
 
 
 def observe_generically(site: Site) -> None:

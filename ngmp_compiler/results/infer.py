@@ -21,6 +21,7 @@ from ..solve.implicit import attach, envelope, flagged
 from ..solve.solver import BLURRED, CONVERGED, INVALID, UNDEFINED, UNSETTLED, Solver, State
 from ..value import distinct
 from .blur import blurred, strained
+from .misfit import misfit
 from .posterior import Members, Posterior, runs, topology
 from .reports import reports
 from .skewness import skewness
@@ -149,7 +150,7 @@ def posterior(program: Specialised, state: State, result: CoreResult | None = No
     return Posterior(
         marginals, energy, status == CONVERGED, state.sweeps, state.residual, status, state, neighbours,
         result.jitter, Members(plan.collections), approximations(map), topology(plan),
-        skewness=skewness(map, state.leaves, result),
+        skewness=skewness(map, state.leaves, result), misfit=misfit(map, result),
     )  # fmt: skip
 
 

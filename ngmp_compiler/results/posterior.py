@@ -24,6 +24,8 @@ from .views import Views
 
 SKEWED = 0.5
 """A skewness from which a Gaussian is off by a tenth of a standard deviation and more, as a rule."""
+MISFIT = 5.0
+"""Standard deviations: residuals that are so much larger than their noise are no accident."""
 
 
 class Members:
@@ -62,6 +64,7 @@ class Posterior(Views, eqx.Module):
     topology: str = eqx.field(static=True, default="")  # a hash of the graph: names, families, factors, sizes
     # of scalars that all factors of a group share: see `results.skewness`
     skewness: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)
+    misfit: dict[str, Float[Array, ""]] = eqx.field(default_factory=dict)  # of residuals: see `results.misfit`
     nodes: Any = None  # of the integrated sites: an `integrate.run.NodeTable`
 
     def joint(self, name: str | tuple[str, ...], lag: int = 1) -> MvGaussian:
@@ -128,6 +131,16 @@ class Posterior(Views, eqx.Module):
                      for k, x in worst.items() if x > SKEWED)  # fmt: skip
 
     @property
+    def misfits(self) -> tuple[str, ...]:
+        """The sites whose residuals are far beyond their noise, in models that may have several answers, in words."""
+        if isinstance(self.status, Tracer):
+            raise TypeError("misfits is text: read it outside jit, or use misfit inside")
+        worst = {name: float(np.max(np.asarray(z), initial=0.0)) for name, z in self.misfit.items()}
+        works = "another fixed point may be better (ngmp.restarts, init=), or the noise is declared too small"
+        return tuple(f"residuals of '{k}' are beyond their noise by {z:.0f} standard deviations: {works}"
+                     for k, z in worst.items() if z > MISFIT)  # fmt: skip
+
+    @property
     def reason(self) -> str:
         """Why the run stopped, in words; for a batch of runs, one line for each distinct reason."""
         if isinstance(self.status, Tracer):
@@ -145,6 +158,7 @@ class Posterior(Views, eqx.Module):
                 "factorise it; look for duplicate features or a prior that is too weak"
             )
         lines += [f"skewed: {text}" for text in self.skewed]
+        lines += [f"misfit: {text}" for text in self.misfits]
         # Projections are as they were declared; a core that was to be exact and is not deserves a word here as well.
         lines += [f"approximate: {part}" for part in self.approximate if part.startswith("flooding")]
         return "\n".join(lines)

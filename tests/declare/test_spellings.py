@@ -41,9 +41,10 @@ def test_plates_and_reports():
 
 
 @pytest.mark.parametrize("function", [np.exp, np.tanh, lambda z: z**2 + 1.0, lambda z: 1.0 - ngmp.sigmoid(z)])
-def test_functions_are_nodes(function):
+def test_functions_are_nodes_of_what_is_latent(function):
     def model(y):
-        sample("y", Normal(function(sample("z", Normal(0.5, std=0.3))), std=0.5), obs=y)
+        x = sample("x", Normal(function(sample("z", Normal(0.5, std=0.3))), std=0.5))
+        sample("y", Normal(x, std=0.5), obs=y)
 
     assert "DeterministicNode" in str(ngmp.compile(model).lower(y=0.3).describe())
 

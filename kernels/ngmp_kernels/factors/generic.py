@@ -100,6 +100,10 @@ class GenericFactor(AbstractProjected):
         return self.log_density_fn(*(values if self.order is None else (values[i] for i in self.order)))
 
     def log_density(self, *z: Array) -> Array:
+        return self.each(self._single, *z)
+
+    def each(self, function: Callable[..., Array], *z: Array) -> Array:
+        """`function(z_1, ..., z_d, *constants)`, of one factor, for all of them."""
         n = max(x.shape[-1] for x in z)
         n = max([n, *(c.shape[0] for c in self.constants)])
         shape = (*jnp.broadcast_shapes(*(x.shape[:-1] for x in z)), n)
@@ -109,7 +113,7 @@ class GenericFactor(AbstractProjected):
                 else jnp.broadcast_to(x, shape).reshape(-1, n) for x, alone in zip(z, one, strict=True)]  # fmt: skip
         axes = [0 if c.shape[0] == n else None for c in self.constants]
         constants = [jnp.asarray(c if axis == 0 else c[0]) for c, axis in zip(self.constants, axes, strict=True)]
-        over_n = jax.vmap(self._single, in_axes=(*(None if alone else 0 for alone in one), *axes))
+        over_n = jax.vmap(function, in_axes=(*(None if alone else 0 for alone in one), *axes))
         value = jax.vmap(over_n, in_axes=(*(0 for _ in z), *(None for _ in axes)))(*flat, *constants)
         if jnp.ndim(value) != 2:
             raise ValueError(f"the log-density of one factor must be a scalar; got shape {value.shape[2:]}")

@@ -140,10 +140,9 @@ class LogNormalNoise(AbstractConjugate):
         u = (jnp.log(jnp.where(out > 0.0, out, 1.0)) + r) * jnp.sqrt(self.precision)
         return jnp.where(out > 0.0, ndtr(u), 0.0)
 
-    def log_tails(self, out: Array, r: Array) -> tuple[Array, Array]:
-        """Logarithms of `P(outcome <= out | r)` and of the rest."""
-        u = (jnp.log(jnp.where(out > 0.0, out, jnp.finfo(r.dtype).tiny)) + r) * jnp.sqrt(self.precision)
-        return log_ndtr(u), log_ndtr(-u)
+    def score(self, out: Array, r: Array) -> Array:
+        """`u` with `P(outcome <= out | r) = ndtr(u)`."""
+        return (jnp.log(jnp.where(out > 0.0, out, jnp.finfo(r.dtype).tiny)) + r) * jnp.sqrt(self.precision)
 
     def predictive_moments(self, marginals: Cavities) -> tuple[Array, Array, Array]:
         (q,) = marginals

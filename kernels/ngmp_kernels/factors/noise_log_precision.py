@@ -5,7 +5,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import ndtr
 from jaxtyping import Array
 
 from ..factor import AbstractQuadrature, Cavities, Families, LogMessage, nested_quadrature
@@ -109,10 +109,9 @@ class NoiseLogPrecision(AbstractNoise):
         mean, variance = jnp.broadcast_arrays(-r, safe_exp(-s))
         return mean, variance
 
-    def log_tails(self, out: Array, r: Array, s: Array) -> tuple[Array, Array]:
-        """Logarithms of `P(outcome <= out | r, s)` and of the rest."""
-        u = (out + r) * safe_exp(0.5 * s)
-        return log_ndtr(u), log_ndtr(-u)
+    def score(self, out: Array, r: Array, s: Array) -> Array:
+        """`u` with `P(outcome <= out | r, s) = ndtr(u)`."""
+        return (out + r) * safe_exp(0.5 * s)
 
     def cdf(self, out: Array, r: Array, s: Array) -> Array:
         return ndtr((out + r) * safe_exp(0.5 * s))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import (
@@ -65,10 +65,9 @@ class NormalNoise(AbstractConjugate):
     def moments(self, r: Array) -> tuple[Array, Array]:
         return -r, jnp.broadcast_to(1.0 / self.precision, r.shape)
 
-    def log_tails(self, out: Array, r: Array) -> tuple[Array, Array]:
-        """Logarithms of `P(outcome <= out | r)` and of the rest."""
-        u = (out + r) * jnp.sqrt(self.precision)
-        return log_ndtr(u), log_ndtr(-u)
+    def score(self, out: Array, r: Array) -> Array:
+        """`u` with `P(outcome <= out | r) = ndtr(u)`."""
+        return (out + r) * jnp.sqrt(self.precision)
 
     def cdf(self, out: Array, r: Array) -> Array:
         return ndtr((out + r) * jnp.sqrt(self.precision))

@@ -7,7 +7,7 @@ Mean-precision models, heteroscedastic regression, stochastic volatility and pre
 from typing import ClassVar
 
 import jax.numpy as jnp
-from jax.scipy.special import log_ndtr, ndtr
+from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool
 
 from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, LogMessage, integrate_message
@@ -137,10 +137,9 @@ class NoisePrecision(AbstractNoise):
         mean, variance = jnp.broadcast_arrays(-r, 1.0 / tau)
         return mean, variance
 
-    def log_tails(self, out: Array, r: Array, tau: Array) -> tuple[Array, Array]:
-        """Logarithms of `P(outcome <= out | r, tau)` and of the rest."""
-        u = (out + r) * jnp.sqrt(tau)
-        return log_ndtr(u), log_ndtr(-u)
+    def score(self, out: Array, r: Array, tau: Array) -> Array:
+        """`u` with `P(outcome <= out | r, tau) = ndtr(u)`."""
+        return (out + r) * jnp.sqrt(tau)
 
     def cdf(self, out: Array, r: Array, tau: Array) -> Array:
         return ndtr((out + r) * jnp.sqrt(tau))

@@ -8,6 +8,7 @@ Projections are those of counts (`poisson`): with $\rho = x\, e^{m + v/2}$, $E[l
 import abc
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammainc, gammaincc
@@ -63,11 +64,12 @@ class AbstractRate(AbstractProjected):
 
 
 class PowerGamma(AbstractRate):
-    """`y^power` is Gamma(concentration, rate=e^u)."""
+    """`y^power` is Gamma(concentration, rate=e^u); `exponential`: the concentration is known to be one."""
 
     out: Float[Values, " #n"]
     concentration: Float[Values, " #n"]
     power: Float[Values, " #n"]
+    exponential: bool = eqx.field(static=True, default=False)
 
     def line(self) -> tuple[Array, Array, Array]:
         a, p = jnp.asarray(self.concentration), jnp.asarray(self.power)
@@ -91,11 +93,14 @@ class PowerGamma(AbstractRate):
         return a, jnp.where(out > 0.0, x, 0.0)
 
     def cdf(self, out: Array, u: Array) -> Array:
-        return gammainc(*self._scaled(out, u))
+        a, x = self._scaled(out, u)
+        return -jnp.expm1(-x) if self.exponential else gammainc(a, x)
 
     def log_tails(self, out: Array, u: Array) -> tuple[Array, Array]:
         """Logarithms of `P(outcome <= out | u)` and of the rest, which is exact, -x, where a is one."""
         a, x = self._scaled(out, u)
+        if self.exponential:
+            return safe_log(-jnp.expm1(-x)), -x
         simple = a == 1.0
         inside = jnp.where(simple, 1.0, x)  # the series below takes as many steps as its slowest element
         below = jnp.where(simple, safe_log(-jnp.expm1(-x)), safe_log(gammainc(a, inside)))
@@ -181,12 +186,12 @@ def _ones(out: Any) -> np.ndarray:
 def _weibull(out: Any, concentration: Any, scale: Any) -> Lowered:
     """`out^k` is exponential with rate `scale^{-k}`."""
     out, k = as_float(out), as_float(concentration)
-    return Lowered(PowerGamma(out, _ones(out), k), (-1.0 * k * scale,))  # type: ignore[arg-type]
+    return Lowered(PowerGamma(out, _ones(out), k, True), (-1.0 * k * scale,))  # type: ignore[arg-type]
 
 
 def _weibull_constant(out: Any, concentration: Any, scale: Any) -> Lowered:
     (u,) = _weibull(out, concentration, jnp.log(as_float(scale))).interfaces
-    return at_constants(PowerGamma(as_float(out), _ones(as_float(out)), as_float(concentration)), u)  # type: ignore[arg-type]
+    return at_constants(PowerGamma(as_float(out), _ones(as_float(out)), as_float(concentration), True), u)  # type: ignore[arg-type]
 
 
 def _pareto_constant(out: Any, concentration: Any, scale: Any) -> Lowered:

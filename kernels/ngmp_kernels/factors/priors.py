@@ -47,7 +47,7 @@ def _half_cauchy(out: Any, scale: Any) -> Lowered:
 
 def _exponential(out: Any, rate: Any) -> Lowered:
     out = as_float(out)
-    return Lowered(PowerGamma(out, np.ones(1, out.dtype), np.ones(1, out.dtype)), (rate,))  # type: ignore[arg-type]
+    return Lowered(PowerGamma(out, np.ones(1, out.dtype), np.ones(1, out.dtype), True), (rate,))  # type: ignore[arg-type]
 
 
 def _exponential_rate(out: Any, rate: Any) -> Lowered:

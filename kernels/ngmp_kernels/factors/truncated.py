@@ -1,14 +1,16 @@
 """Truncated and censored outcomes of any distribution that has a distribution function."""
 
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import CONSTANT, as_float
 from ..factor import Values
-from .wrapped import NONE, AbstractWrapped, AbstractWrapper, log_between, log_tails
+from .wrapped import NONE, AbstractWrapped, AbstractWrapper, log_between, log_tail
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(64)
 _REACH = 12.0  # standard deviations of the base that moments look at
@@ -121,16 +123,22 @@ class Truncated(AbstractWrapper):
 
 
 class CensoredFactor(AbstractWrapped):
-    """An outcome known exactly (code 0), to be above `out` (1), at most `out` (-1), or between it and `upper` (2)."""
+    """An outcome known exactly (code 0), to be above `out` (1), at most `out` (-1), or between it and `upper` (2).
+
+    Attributes:
+        pairs: whether there are upper ends at all, and so intervals.
+    """
 
     out: Float[Values, " #n"]
     code: Float[Values, " #n"]
     upper: Float[Values, " #n"]
+    pairs: bool = eqx.field(static=True, default=True)
 
     def log_density(self, *z: Array) -> Array:
-        below, above = log_tails(self.base, jnp.asarray(self.out), *z)
-        between = log_between(self.base, jnp.asarray(self.out), jnp.asarray(self.upper), *z)
-        tail = jnp.where(self.code > 1.0, between, jnp.where(self.code > 0.0, above, below))
+        tail = log_tail(self.base, jnp.asarray(self.out), jnp.asarray(self.code > 0.0), *z)
+        if self.pairs:
+            between = log_between(self.base, jnp.asarray(self.out), jnp.asarray(self.upper), *z)
+            tail = jnp.where(self.code > 1.0, between, tail)
         return jnp.where(self.code == 0.0, self.exact(*z), tail)
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
@@ -149,13 +157,18 @@ CODES = {"none": 0, "right": 1, "left": -1, "interval": 2}
 class Censored(AbstractWrapper):
     """`ngmp.sample(name, distribution, obs=y, censored=...)`; not declared by users."""
 
-    __slots__ = ()
+    __slots__ = ("pairs",)
     extra: ClassVar = {"code": (CONSTANT,), "upper": (CONSTANT,)}
 
-    def __init__(self, distribution: Any, code: Any, upper: Any):
+    def __init__(self, distribution: Any, code: Any, upper: Any, pairs: bool = True):
         self._wrap(distribution, code=code, upper=upper)
+        self.pairs = pairs
+
+    @property
+    def key(self) -> Hashable:
+        return *super().key, self.pairs  # type: ignore[misc]
 
     def wrapped(self, base: Any, shift: Any, out: Array, code: Any, upper: Any) -> tuple[Any, tuple]:
         if base.support is None:
             raise ValueError(f"{base.label} has no distribution function, which Truncated and censored= need")
-        return CensoredFactor(base, shift, out, as_float(code), as_float(upper)), ()  # type: ignore[call-arg]
+        return CensoredFactor(base, shift, out, as_float(code), as_float(upper), self.pairs), ()  # type: ignore[call-arg]

@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import log_ndtr
 from jaxtyping import Array, Bool, Float
 
 from ..distribution import Distribution, Lowered, Signature, as_float
@@ -59,7 +60,10 @@ def log_tails(factor: AbstractFactor, out: Array, *z: Array) -> tuple[Array, Arr
     """`log P(y <= out | z)` and `log P(y > out | z)`; beyond `NONE`, there is nothing."""
     high, low = out >= NONE, out <= -NONE
     known = jnp.where(high | low, 0.0, out)
-    if hasattr(factor, "log_tails"):
+    if hasattr(factor, "score"):
+        u = factor.score(known, *z)  # type: ignore[attr-defined]
+        below, above = log_ndtr(u), log_ndtr(-u)
+    elif hasattr(factor, "log_tails"):
         below, above = factor.log_tails(known, *z)  # type: ignore[attr-defined]
     else:
         cdf = factor.cdf(known, *z)
@@ -67,6 +71,15 @@ def log_tails(factor: AbstractFactor, out: Array, *z: Array) -> tuple[Array, Arr
         below, above = safe_log(cdf), safe_log(above)
     never = jnp.log(jnp.finfo(below.dtype).tiny).astype(below.dtype)
     return (jnp.where(high, 0.0, jnp.where(low, never, below)), jnp.where(low, 0.0, jnp.where(high, never, above)))
+
+
+def log_tail(factor: AbstractFactor, out: Array, upper: Bool[Array, " #n"], *z: Array) -> Array:
+    """The one of `log_tails` that is asked for: of a normal outcome, no more than that is computed."""
+    if not hasattr(factor, "score"):
+        below, above = log_tails(factor, out, *z)
+        return jnp.where(upper, above, below)
+    u = factor.score(out, *z)  # type: ignore[attr-defined]
+    return log_ndtr(jnp.where(upper, -u, u))
 
 
 def log_between(factor: AbstractFactor, low: Array, high: Array, *z: Array) -> Array:
