@@ -40,6 +40,7 @@ from .chunks import by_chunks
 from .core import Core, CoreResult, Leaves, masked
 from .folds import unfolded
 from .initial import Given, at_interface, guesses
+from .kinds import Kind, kinds
 from .newton import near_mode
 from .rules import AbstractRule, Incoming, select, settled
 
@@ -79,9 +80,12 @@ class Map(Value):
 
     def target(self, group: FactorGroup, j: int, incoming: Incoming) -> tuple[AbstractFamily, Array]:
         """The target of an interface by the rule of its factors, and where it exists."""
-        rule = self.rules[group.name]
-        with jax.named_scope(f"project_{group.keys[j]}"):
-            return by_chunks(lambda factor, incoming: rule.target(factor, j, incoming), group.n, group.factor, incoming)
+        return _target(Kind([group], group.factor, incoming, self.rules[group.name]), j)  # type: ignore[arg-type]
+
+    def kinds(self, result: CoreResult, leaves: Leaves) -> list[Kind]:
+        """The projected groups with what stands around them, as few as they come to: see `emit.kinds`."""
+        groups = self.projected
+        return kinds(groups, [self.incoming(g, result, leaves) for g in groups], [self.rules[g.name] for g in groups])
 
     def _at_point(self, group: FactorGroup, j: int, incoming: Incoming) -> AbstractFamily:
         """The target of an interface where it is a constant: the limit of the projection at a point."""
@@ -100,37 +104,46 @@ class Map(Value):
         target: Leaves = {}
         fine: dict[str, Bool[Array, " n"]] = {}
         borrowed = jnp.asarray(0)
-        for group in self.projected:
-            incoming = self.incoming(group, result, leaves)
-            if self.rules[group.name].divides(group.factor):  # type: ignore[arg-type]
-                borrowed += jnp.sum(masked(group, incoming.shared()[2] < 1))
-            for j, q in enumerate(incoming.marginals):
-                key = group.keys[j]
-                fine[key] = jnp.broadcast_to(q.is_proper(), (rows := group.rows(j),))
-                if keys is not None and key not in keys:
-                    continue
-                eta, exists = self.target(group, j, incoming)
-                if self.settles:
-                    eta = settled(self.rules[group.name], group.factor, eta, incoming)  # type: ignore[arg-type]
-                # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
-                eta = select(exists, eta, jax.tree.map(jnp.zeros_like, eta))
-                if key in result.points and not q.event_shape:
-                    eta = select(result.points[key], self._at_point(group, j, incoming), eta)
-                target[key] = eta = jax.tree.map(lambda x, g=group, n=rows: masked(g, x, n), eta)
-                for x in jax.tree.leaves(eta):
-                    fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
+        for kind in self.kinds(result, leaves):
+            if kind.rule.divides(kind.factor):
+                parts = kind.split(kind.incoming.shared()[2] < 1)
+                borrowed += sum(jnp.sum(masked(g, part)) for g, part in zip(kind.groups, parts, strict=True))
+            for j, q in enumerate(kind.incoming.marginals):
+                for group, flags in zip(kind.groups, kind.split(q.is_proper()), strict=True):
+                    fine[group.keys[j]] = jnp.broadcast_to(flags, (group.rows(j),))
+                if keys is None or keys.intersection(group.keys[j] for group in kind.groups):
+                    target |= self._targets(kind, j, result, leaves)
+        for key, eta in target.items():
+            for x in jax.tree.leaves(eta):
+                fine[key] &= jnp.all(jnp.isfinite(x), axis=tuple(range(1, x.ndim)))
         return Evaluation(target, result, fine, borrowed)
+
+    def _targets(self, kind: Kind, j: int, result: CoreResult, leaves: Leaves) -> Leaves:
+        """The targets of interface j of all groups of a kind."""
+        found, exists = _target(kind, j)
+        if self.settles:
+            found = settled(kind.rule, kind.factor, found, kind.incoming)
+        # Where there is no target it is flat: the leaf decays. The leaf itself is never clipped.
+        found = select(exists, found, jax.tree.map(jnp.zeros_like, found))
+        target: Leaves = {}
+        for group, eta in zip(kind.groups, kind.split(found), strict=True):
+            key, n = group.keys[j], group.rows(j)
+            if key in result.points and not result.edges[key].event_shape:
+                eta = select(result.points[key], self._at_point(group, j, self.incoming(group, result, leaves)), eta)
+            target[key] = jax.tree.map(lambda x, g=group, n=n: masked(g, x, n), eta)
+        return target
 
     def free_energy(self, leaves: Leaves, result: CoreResult) -> Float[Array, ""]:
         """The Bethe free energy; see the module docstring."""
         total = -result.log_partition
-        for group in self.projected:
-            incoming = self.incoming(group, result, leaves)
-            for edge, q, leaf in zip(group.edges, incoming.marginals, incoming.leaves, strict=True):
-                if edge is not None and edge.family.core != "gaussian":  # functionals are in the partition function
-                    total += jnp.sum(masked(group, leaf.dot(q.to_mean()), edge.n))
-            energy = by_chunks(self.rules[group.name].evidence, group.n, group.factor, incoming)
-            total -= jnp.sum(masked(group, energy))
+        for kind in self.kinds(result, leaves):
+            edges: Any = kind.groups[0].edges
+            for j, (q, leaf) in enumerate(zip(kind.incoming.marginals, kind.incoming.leaves, strict=True)):
+                if edges[j] is not None and edges[j].family.core != "gaussian":  # those are in the partition function
+                    exponents = kind.split(leaf.dot(q.to_mean()))
+                    total += sum(jnp.sum(masked(g, x, g.rows(j))) for g, x in zip(kind.groups, exponents, strict=True))
+            energies = kind.split(by_chunks(kind.rule.evidence, kind.n, kind.factor, kind.incoming))
+            total -= sum(jnp.sum(masked(g, x)) for g, x in zip(kind.groups, energies, strict=True))
         return total.astype(self.plan.dtype)  # constants of numpy are float64, whatever the inputs are
 
     def undefined(self, leaves: Leaves) -> dict[str, Bool[Array, ""]]:
@@ -206,6 +219,16 @@ class Map(Value):
     def _flat(self, group: FactorGroup, j: int) -> AbstractFamily:
         edge: Any = group.edges[j]
         return edge.family.flat((edge.n,), edge.event_shape, self.plan.dtype)
+
+
+def _target(kind: Kind, j: int) -> tuple[AbstractFamily, Array]:
+    """The targets of interface j of all factors of a kind, and where they exist."""
+
+    def own(factor: Any, incoming: Incoming) -> Any:
+        return kind.rule.target(factor, j, incoming)
+
+    with jax.named_scope(f"project_{kind.groups[0].keys[j]}"):
+        return by_chunks(own, kind.n, kind.factor, kind.incoming)
 
 
 def _of_vectors(group: FactorGroup) -> bool:
