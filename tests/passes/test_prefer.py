@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.special import log_expit
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Bernoulli, MvNormal, Normal, Poisson, dot, exp
-from ngmp_compiler.declare.products import as_density
+from ngmp_compiler import MvNormal, Normal, Poisson, dot, exp
 
 Y = np.array([0.4, 1.9, -0.3, 0.8, 1.1])
 
@@ -58,21 +56,3 @@ def test_moments_are_matched(model, site, why):
 def test_as_published(model):
     text = ngmp.compile(model).lower(y=np.abs(np.round(Y))).describe()
     assert "rules by kind" not in text and "NGMP" in text
-
-
-def test_products_of_any_outcome():
-    """The density of an outcome at `a (t - b)` is that of its distribution at the number."""
-    found = []
-
-    def model(y):
-        a, b = ngmp.sample("a", Normal(np.ones(3), std=0.3)), ngmp.sample("b", Normal(np.zeros(3), std=1.0))
-        t = ngmp.sample("t", Normal(np.zeros((4, 1)), std=1.0))
-        found.append(as_density("y", Bernoulli(logits=a * (t - b) + 0.5), y))
-        ngmp.sample("y", Bernoulli(logits=a * (t - b) + 0.5), obs=y)
-
-    y = np.tile([0.0, 1.0, 1.0], (4, 1))
-    assert "GenericFactor" in ngmp.compile(model).lower(y=y).describe()
-    log_density = found[0].log_density
-    assert float(log_density(1.0, 0.5, 0.7, -1.2)) == pytest.approx(log_expit(0.5 - 0.84), rel=1e-5)
-    assert float(log_density(0.0, 0.5, 0.7, -1.2)) == pytest.approx(log_expit(0.84 - 0.5), rel=1e-5)
-    assert np.isnan(log_density(2.0, 0.5, 0.7, -1.2))
