@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.special import log_expit
+from scipy.stats import norm
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import MvNormal, Normal, Poisson, dot, exp
+from ngmp_compiler import Bernoulli, MvNormal, Normal, Poisson, dot, exp
 
 Y = np.array([0.4, 1.9, -0.3, 0.8, 1.1])
 
@@ -56,3 +58,19 @@ def test_moments_are_matched(model, site, why):
 def test_as_published(model):
     text = ngmp.compile(model).lower(y=np.abs(np.round(Y))).describe()
     assert "rules by kind" not in text and "NGMP" in text
+
+
+def test_products_of_any_outcome():
+    """The density of an outcome at `a (t - b)` is that of its distribution at the number."""
+
+    def model(y):
+        a, b = ngmp.sample("a", Normal(np.ones(3), std=0.3)), ngmp.sample("b", Normal(np.zeros(3), std=1.0))
+        t = ngmp.sample("t", Normal(np.zeros((4, 1)), std=1.0))
+        ngmp.sample("y", Bernoulli(logits=a * (t - b) + 0.5), obs=y)
+
+    y, rng = np.tile([0.0, 1.0, 1.0], (4, 1)), np.random.default_rng(0)
+    a, b, t = rng.normal(1.0, 0.3, 3), rng.normal(size=3), rng.normal(size=(4, 1))
+    expected = norm.logpdf(a, 1.0, 0.3).sum() + norm.logpdf(b).sum() + norm.logpdf(t).sum()
+    expected += log_expit((2 * y - 1) * (a * (t - b) + 0.5)).sum()
+    found = ngmp.compile(model).log_joint({"a": a, "b": b, "t": t}, y=y)
+    assert float(found) == pytest.approx(expected, rel=1e-5)
