@@ -50,10 +50,10 @@ class Encoder(eqx.Module):
     def __init__(self, key: jax.Array):
         k = jax.random.split(key, 5)
         wide = CHANNELS * etth.WINDOW
-        self.first = eqx.nn.Conv1d(len(etth.VARIABLES), CHANNELS, 7, padding=3, key=k[0])
-        self.second = eqx.nn.Conv1d(CHANNELS, CHANNELS, 7, padding=3, key=k[1])
-        self.dense = eqx.nn.Linear(wide, HIDDEN, key=k[2])
-        self.mean, self.log_variance = (eqx.nn.Linear(HIDDEN, LATENT, key=k[i]) for i in (3, 4))
+        self.first = eqx.nn.Conv1d(len(etth.VARIABLES), CHANNELS, 7, padding=3, dtype=jnp.float32, key=k[0])
+        self.second = eqx.nn.Conv1d(CHANNELS, CHANNELS, 7, padding=3, dtype=jnp.float32, key=k[1])
+        self.dense = eqx.nn.Linear(wide, HIDDEN, dtype=jnp.float32, key=k[2])
+        self.mean, self.log_variance = (eqx.nn.Linear(HIDDEN, LATENT, dtype=jnp.float32, key=k[i]) for i in (3, 4))
 
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """A window (7, 96)."""
@@ -70,10 +70,10 @@ class Decoder(eqx.Module):
 
     def __init__(self, key: jax.Array):
         k = jax.random.split(key, 4)
-        self.dense = eqx.nn.Linear(LATENT, HIDDEN, key=k[0])
-        self.wide = eqx.nn.Linear(HIDDEN, CHANNELS * etth.WINDOW, key=k[1])
-        self.first = eqx.nn.Conv1d(CHANNELS, CHANNELS, 7, padding=3, key=k[2])
-        self.second = eqx.nn.Conv1d(CHANNELS, len(etth.VARIABLES), 7, padding=3, key=k[3])
+        self.dense = eqx.nn.Linear(LATENT, HIDDEN, dtype=jnp.float32, key=k[0])
+        self.wide = eqx.nn.Linear(HIDDEN, CHANNELS * etth.WINDOW, dtype=jnp.float32, key=k[1])
+        self.first = eqx.nn.Conv1d(CHANNELS, CHANNELS, 7, padding=3, dtype=jnp.float32, key=k[2])
+        self.second = eqx.nn.Conv1d(CHANNELS, len(etth.VARIABLES), 7, padding=3, dtype=jnp.float32, key=k[3])
 
     def __call__(self, z: jax.Array) -> jax.Array:
         x = jax.nn.relu(self.wide(jax.nn.relu(self.dense(z)))).reshape(CHANNELS, -1)

@@ -141,7 +141,7 @@ def second_order() -> Case:
         prior = norm.logpdf(p) - jnp.log(2.0) + half_normal(sd, 1.0)
         return gaussian(jnp.asarray(y), (root @ root.T)[2:, 2:] + 0.09 * jnp.eye(n)) + prior
 
-    grid = {"p": np.linspace(0.2, 1.9, 36), "q": np.linspace(-0.999, 0.4, 36), "sd": np.exp(np.linspace(-2.2, 0.4, 36))}
+    grid = {"p": np.linspace(0.2, 1.9, 48), "q": np.linspace(-0.999, 0.4, 48), "sd": np.exp(np.linspace(-2.2, 0.4, 48))}
     return Case("AR(2) with noise", model, {"y": y}, grid, log_joint)
 
 

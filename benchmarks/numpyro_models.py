@@ -4,9 +4,11 @@
 
 z: the largest difference of means in standard deviations of NUTS, over all sites that are compared; ratio: the range of
 our standard deviations over those of NUTS. First calls, warm calls and NUTS are in seconds of processor time. Of models
-with discrete sites NUTS runs on one with the same density, the sites summed over by hand.
+with discrete sites NUTS runs on one with the same density, the sites summed over by hand. Rows are kept in
+results/numpyro_models.json, each with its date, and the table is of all that are kept.
 """
 
+import datetime
 import json
 import sys
 import time
@@ -16,12 +18,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import numpyro_more_cases  # noqa: F401
+import report
 from numpyro.infer import MCMC, NUTS
 from numpyro_cases import CASES
 
 import ngmp_compiler as ngmp
 
 RESULTS = Path(__file__).parent / "results" / "numpyro_models.json"
+HEADER = ["model", "z", "ratios", "first call, s", "warm, s", "NUTS, s", ""]
 
 
 def timed(f):
@@ -49,7 +53,7 @@ def compared(post, draws, names):
 
 def run(name):
     model, inputs, names, options, reference = CASES[name]
-    row = {}
+    row = {"date": datetime.date.today().isoformat()}
     try:
         program = ngmp.compile(ngmp.from_numpyro(model), **options)
         with warnings.catch_warnings():
@@ -79,8 +83,20 @@ def main():
             continue
         table[name] = run(name)
         print(name, json.dumps(table[name]), flush=True)
-        RESULTS.write_text(json.dumps(table, indent=1))
+        RESULTS.write_text(json.dumps(table, indent=1) + "\n")
         jax.clear_caches()
+    if "--lower" not in sys.argv:
+        print(report.table("NumPyro models as they stand", HEADER, [words(name, table[name]) for name in table]))
+
+
+def words(name, row):
+    """A row of the table; what is outside of |z| 0.15 and ratios 0.85 to 1.15 is said."""
+    if "low" not in row or not row["converged"]:
+        return [name, "", "", row.get("first", ""), row.get("warm", ""), row.get("nuts", ""),
+                row.get("error", "has not converged")]  # fmt: skip
+    off = row["z"] > 0.15 or not 0.85 <= row["low"] <= row["high"] <= 1.15
+    ratios = f"{row['low']:.2f}-{row['high']:.2f}"
+    return [name, row["z"], ratios, row["first"], row["warm"], row["nuts"], "off" if off else ""]
 
 
 if __name__ == "__main__":

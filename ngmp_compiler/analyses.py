@@ -14,6 +14,7 @@ from .errors import ConvergenceWarning, DataError, warn
 from .pipeline import Static, build
 from .results.check import Check, checked, failed, log_ratios, mixed_log_ratios, moved
 from .results.coordinates import layout
+from .results.decouple import decoupled
 from .results.draws import size_of
 from .results.drift import Drift, drift
 from .results.infer import infer, posterior
@@ -152,7 +153,8 @@ class Analyses(Drawing):
         self, static: Static, sizes: tuple[int, int, int], dynamic: list[Any], draws: dict[str, Any], key: Any
     ) -> Any:
         front = self._front_at(static, dynamic)
-        return nuts(layout(front), self._density(static, dynamic, front), draws, key, *sizes)
+        maps = decoupled(front, self._located(static, dynamic, front), draws)
+        return nuts(layout(front), self._density(static, dynamic, front), maps, draws, key, *sizes)
 
     def refine(
         self, post: Posterior, key: PRNGKeyArray, /, *, draws: int = 1000, chains: int = 4, warmup: int = 200,

@@ -10,9 +10,11 @@ from jaxtyping import Array, PRNGKeyArray
 
 from .compiled import Compiled
 from .declare.integrated import SLOTS
+from .emit.surrogate import Values
 from .errors import ConvergenceWarning, warn
 from .pipeline import Front, Static
 from .results.covariance import at_nodes, covariance
+from .results.decouple import Located
 from .results.density import by_plane, log_joint, placed
 from .results.draws import drawn, mixed_draws, shaped, size_of
 from .results.pointwise import drawn_site, observed_data, predicted
@@ -77,14 +79,20 @@ class Drawing(Compiled):
     def _density(self, static: Static, dynamic: list[Any], front: Front) -> Callable[[dict[str, Any]], Array]:
         """The joint density as a function of values by name."""
 
-        def density(values: dict[str, Any]) -> Array:
+        located = self._located(static, dynamic, front)
+        return lambda values: log_joint(*located(values))
+
+    def _located(self, static: Static, dynamic: list[Any], front: Front) -> Located:
+        """Of values by name: the model at those of its integrated sites, and the others by plane."""
+
+        def located(values: dict[str, Any]) -> tuple[Front, Values]:
             planes, sites = by_plane(front, values, front.integrated)
             if not sites:
-                return log_joint(front, planes)
+                return front, planes
             v = placed(front.integrated, sites, SLOTS, front.dtype)
-            return log_joint(self._valued._front(static, [*dynamic, v], ()), planes)
+            return self._valued._front(static, [*dynamic, v], ()), planes
 
-        return density
+        return located
 
     def _at_draws_impl(self, static: Static, dynamic: list[Any], draws: dict[str, Any], key: Any) -> Any:
         return self._each_draw(static, dynamic, draws, key, predicted)
@@ -93,15 +101,10 @@ class Drawing(Compiled):
         self, static: Static, dynamic: list[Any], draws: dict[str, Any], key: Any, function: Callable[..., Any]
     ) -> Any:
         """`function(front, values, key)` at every one of the draws."""
-        front = self._front_at(static, dynamic)
+        located = self._located(static, dynamic, self._front_at(static, dynamic))
 
         def one(values: dict[str, Any], key: Any) -> Any:
-            planes, sites = by_plane(front, values, front.integrated)
-            at = front
-            if sites:
-                v = placed(front.integrated, sites, SLOTS, front.dtype)
-                at = self._valued._front(static, [*dynamic, v], ())
-            return function(at, planes, key)
+            return function(*located(values), key)
 
         count = len(next(iter(draws.values())))
         keys = jax.random.split(key, count)

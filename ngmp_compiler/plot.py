@@ -10,6 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from .results.labels import element
+
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 STATES = (BLUE, ORANGE, GREEN, RED, "#CC79A7", "#56B4E9", "#F0E442", "#000000")
 LINES = ("-", "--", "-.", ":")
@@ -101,13 +103,13 @@ def trajectory(post: Any, name: str, data: Any = None, x: Any = None, mass: floa
 
 
 def forest(post: Any, *names: str, mass: float = 0.9, ax: Any = None) -> Any:
-    """Medians with their central intervals, one line for every element: effects of groups side by side."""
+    """Medians with their central intervals, one line for every element, with the labels of the inputs."""
     rows = []
     for name in names or post.keys():
         q = _marginal(post, name)
         ends = [np.ravel(np.asarray(q.quantile(p))) for p in ((1 - mass) / 2, 0.25, 0.5, 0.75, (1 + mass) / 2)]
         shape = np.shape(q.mean)
-        labels = [name if not shape else f"{name}[{', '.join(map(str, at))}]" for at in np.ndindex(*shape)]
+        labels = [element(name, at, shape, post._labels) for at in np.ndindex(*shape)]
         rows += list(zip(labels, zip(*ends, strict=True), strict=True))
     ax = _axes(ax, (6.0, 0.6 + 0.24 * len(rows)))
     for k, (_, (low, inner, middle, outer, high)) in enumerate(rows):
@@ -136,19 +138,42 @@ def convergence(trace: Any, ax: Any = None) -> Any:
 
 
 def calibration(prediction: Any, y: Any, bins: int = 10, ax: Any = None) -> Any:
-    """The histogram of `F(y)` under predictions, flat where they are calibrated, with the band that chance explains."""
+    """The histogram of `F(y)` under predictions, flat where they are calibrated, with the band that chance explains.
+
+    A count fills all of the interval from `F(y - 1)` to `F(y)` evenly (Czado, Gneiting and Held, 2009).
+    """
     ax = _axes(ax)
-    u = np.ravel(np.asarray(prediction.cdf(y)))
-    u = u[np.isfinite(u)]
-    expected, spread = u.size / bins, np.sqrt(u.size / bins * (1 - 1 / bins))
+    low, high = _levels(prediction, np.asarray(y))
+    expected, spread = high.size / bins, np.sqrt(high.size / bins * (1 - 1 / bins))
     ax.axhspan(max(expected - 2 * spread, 0), expected + 2 * spread, color=GREY, alpha=0.2, lw=0, label="by chance")
     ax.axhline(expected, color=GREY, lw=1, ls="--")
-    ax.hist(u, bins=np.linspace(0, 1, bins + 1).tolist(), color=BLUE, alpha=0.7, rwidth=0.94, label="F(y)")
-    inside = np.mean(np.abs(u - 0.5) < 0.45)
+    edges = np.linspace(0, 1, bins + 1)
+    heights = [_share(low, high, a, b).sum() for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    ax.bar(edges[:-1], heights, 0.94 / bins, align="edge", color=BLUE, alpha=0.7, label="F(y)")
+    inside = _share(low, high, 0.05, 0.95).mean()
     ax.set(xlabel="F(y)", ylabel="count", title=f"{inside:.0%} of the data in the central 90 %")
     ax.set_ylim(top=1.22 * ax.get_ylim()[1])  # room for the legend above the bars
     ax.legend(frameon=False, fontsize=8, ncols=2, loc="upper center")
     return ax
+
+
+def _levels(prediction: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """F just below an outcome, and at it."""
+    high = np.ravel(np.asarray(prediction.cdf(y)))
+    low = high
+    if prediction.outcome.counts:
+        below = np.asarray(prediction.cdf(np.maximum(y - 1, 0)))
+        low = np.ravel(np.where(np.broadcast_to(y, below.shape) > 0, below, 0.0))
+    seen = np.isfinite(high) & np.isfinite(low)
+    return np.minimum(low, high)[seen], high[seen]
+
+
+def _share(low: np.ndarray, high: np.ndarray, start: float, end: float) -> np.ndarray:
+    """How much of every interval, or whether the point that it is, lies between start and end."""
+    width = high - low
+    inside = np.clip(np.minimum(high, end) - np.maximum(low, start), 0.0, None)
+    point = ((start < high) & (high <= end)) | ((start == 0.0) & (high == 0.0))
+    return np.where(width > 1e-12, inside / np.maximum(width, 1e-12), point)
 
 
 def predictive(draws: Any, y: Any, most: int = 50, ax: Any = None) -> Any:

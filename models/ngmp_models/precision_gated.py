@@ -115,6 +115,42 @@ def consensus(
     ngmp.sample("y", Normal(centre + dot(spread, v), precision=exp(s)), obs=y, mask=mask)
 
 
+def drifting_consensus(
+    spread: Float[Array, "n k"],
+    centre: Float[Array, " n"],
+    psi: Float[Array, "n e"],
+    y: Float[Array, " n"],
+    v_variance: Float[Array, " k"],
+    u_mean: Float[Array, " e"],
+    u_variance: Float[Array, " e"],
+    v_walk: Float[Array, " k"],
+    u_walk: Float[Array, " e"],
+    memory: float = 1.0,
+    mask: Mask = None,
+    c_top: float = 4.0,
+) -> None:
+    r"""One batch of `consensus` as a filter: weights and scale drift from batch to batch. Compile with `CARRY`.
+
+    $$ v' \sim N(\rho v, W_v), \quad u' \sim N(m_u + \rho (u - m_u), W_u). $$
+
+    Args:
+        spread, centre, psi, y, v_variance, u_mean, u_variance, c_top, mask: as in `consensus`.
+        v_walk, u_walk: W, variances of a step.
+        memory: ρ, one for walks, less for what comes back to its prior.
+    """
+    _same_width("v_variance", v_variance, spread)
+    _same_width("u_mean", u_mean, psi)
+    first_v = ngmp.sample("v0", MvNormal(jnp.zeros(spread.shape[1]), covariance=v_variance))
+    first_u = ngmp.sample("u0", MvNormal(u_mean, covariance=u_variance))
+    v = ngmp.sample("v", MvNormal(memory * first_v, covariance=v_walk))
+    u = ngmp.sample("u", MvNormal(memory * first_u + (1.0 - memory) * u_mean, covariance=u_walk))
+    s = ngmp.sample("s", Normal(dot(psi, u), precision=c_top))
+    ngmp.sample("y", Normal(centre + dot(spread, v), precision=exp(s)), obs=y, mask=mask)
+
+
+CARRY = {"v0": "v", "u0": "u"}
+
+
 # -- priors and predictions --------------------------------------------------------------------------------------------
 
 

@@ -65,16 +65,18 @@ class Arithmetic(Expression):
             return random_matmul(self.affine(), matrix.affine())  # type: ignore[return-value]
         return _matmul(matrix if np.ndim(matrix) < 2 else jnp.swapaxes(unwrap(matrix), -1, -2), self.affine())
 
-    def sum(self, axis: int | None = -1, out: None = None) -> "Affine":
-        """The sum over a plate axis, a single expression; None, as `np.sum` has it: over all."""
+    def sum(self, axis: int | None = None, out: None = None) -> "Affine":
+        """The sum along an axis, or of all, as `np.sum` has it; the last axis of vectors is that of their entries."""
         x = self.affine()
         if axis is None:
-            return x if not x.batch_shape else x.sum(-1).sum(None)
-        rank = len(x.batch_shape)
+            return x if not x.shape else x.sum(-1).sum()
+        rank = len(x.shape)
         if not -rank <= axis < rank:
-            refuse(f"sum over axis {axis} of {label(self)}, of batch shape {x.batch_shape}", "sum over a plate axis")
+            refuse(f"sum over axis {axis} of {label(self)}, of shape {x.shape}", "sum over an axis that there is")
+        if axis % rank == len(x.batch_shape):
+            return contract(x, np.ones(x.event_shape), "dot", ())
         before = (slice(None),) * (axis % rank)
-        return functools.reduce(_add, (x[(*before, k)] for k in range(x.batch_shape[axis])))
+        return functools.reduce(_add, (x[(*before, k)] for k in range(x.batch_shape[axis % rank])))
 
     def __bool__(self) -> bool:
         refuse(

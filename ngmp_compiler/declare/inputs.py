@@ -48,6 +48,21 @@ class Input:
         # Without this method numpy would walk the object as a sequence and complain about that instead.
         return np.asarray(self.__jax_array__(), dtype)
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **options: Any) -> Any:
+        """`np.log(x)` of an input is `jnp.log(x)`; a random expression among the arguments sees to it itself."""
+        if any(getattr(x, "is_expression", False) for x in args):
+            return NotImplemented
+        if method == "__call__":
+            return _by_jax(ufunc, ufunc.__name__, args, options)
+        return _by_jax(getattr(ufunc, method), f"{ufunc.__name__}.{method}", args, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """`np.stack([x, ones])` of inputs is `jnp.stack([x, ones])`."""
+        if function in _SIZES and len(args) == 1 and not options:
+            return _SIZES[function](args[0])  # of `y[k]` in a loop: no operation
+        inside = "linalg." if function.__module__ == "numpy.linalg" else ""
+        return _by_jax(function, inside + function.__name__, args, options)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a scalar input")
@@ -78,6 +93,27 @@ class Input:
 
     def __repr__(self) -> str:
         return f"Input(shape={self.shape}, dtype={self.dtype})"
+
+
+_SIZES = {np.shape: lambda x: x.shape, np.ndim: lambda x: x.ndim, np.size: lambda x: x.size}
+
+
+def _by_jax(function: Any, name: str, args: Any, options: Any) -> Any:
+    """A function of NumPy at inputs: itself where all are known, its namesake of jax where some are traced."""
+
+    def each(f: Any) -> Any:
+        return jax.tree.map(f, (args, options), is_leaf=lambda x: hasattr(x, "is_expression"))
+
+    args, options = each(unwrap)
+    if not any(isinstance(x, Tracer) for x in jax.tree.leaves((args, options))):
+        args, options = each(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x)
+        return function(*args, **options)
+    found: Any = jnp
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise TypeError(f"np.{name} of an input: jax.numpy has no such function; compute it before the call")
+    return found(*args, **options)
 
 
 def _entries(array: Any, key: Any) -> Any:

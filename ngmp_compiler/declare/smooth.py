@@ -74,7 +74,7 @@ class Smooth:
     def __iter__(self):
         return (self[k] for k in range(len(self)))
 
-    def sum(self, axis: int | None = -1, out: None = None) -> Any:
+    def sum(self, axis: int | None = None, out: None = None) -> Any:
         return self.node().sum(axis)
 
     def __add__(self, other: Any) -> Any:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ngmp_kernels import Distribution, GenericDensity, Through
+from ngmp_kernels import Distribution, GenericDensity, Signature, Through
 from ngmp_kernels.distribution import GAUSSIAN, same_function
 from ngmp_kernels.families.mv_gaussian import MOST_DIMENSIONS
 
@@ -161,7 +161,8 @@ def through(name: str, distribution: Any) -> Any:
     # Where no Gaussian may stand, as for a rate, no product of them may: it can be negative.
     real = all(any(GAUSSIAN <= s.arguments.get(k, frozenset()) for s in distribution.signatures) for k in products)
     taken = any("lefts" in s.arguments for s in distribution.signatures)
-    if not functions and (not products or taken or not real) or fits(distribution, "constant"):
+    plain = not functions and (not products or taken or not real) or fits(distribution, "constant")
+    if plain and not _too_wide(distribution):
         return distribution
     known = [i for i, s in enumerate(distribution.signatures)
              if all("constant" in s.arguments.get(k, ()) for k in ("out", *arguments))]  # fmt: skip
@@ -186,13 +187,17 @@ def composed(density: GenericDensity) -> GenericDensity:
 
 def fits(distribution: Distribution, out: str) -> bool:
     """Whether there is a kernel for the kinds of arguments that a distribution has."""
+    if any(isinstance(x, Take) for x in distribution.arguments.values()):
+        return True  # becomes a gate, or has a kernel of its own
+    return _kernel(distribution, out) is not None
+
+
+def _kernel(distribution: Distribution, out: str) -> Signature | None:
     kinds = {}
     for k, x in distribution.arguments.items():
-        if isinstance(x, Take):
-            return True  # becomes a gate, or has a kernel of its own
         if isinstance(x, Product):
             if k != "mean" or not any("left" in s.arguments or "lefts" in s.arguments for s in distribution.signatures):
-                return False
+                return None
             kinds |= _product_kinds(x)
             continue
         if isinstance(x, (list, tuple)):
@@ -202,10 +207,26 @@ def fits(distribution: Distribution, out: str) -> bool:
         kinds |= kinds_of({k: x})
     if "out" in distribution.event_ndims:
         kinds["out"] = out
-    return any(
-        set(s.arguments) == set(kinds) and all(kinds[k] in v for k, v in s.arguments.items())
-        for s in distribution.signatures
-    )
+    return next(
+        (s for s in distribution.signatures
+         if set(s.arguments) == set(kinds) and all(kinds[k] in v for k, v in s.arguments.items())), None,
+    )  # fmt: skip
+
+
+def _too_wide(distribution: Distribution) -> bool:
+    """Whether the kernel integrates over more numbers than there are unknowns: `Gamma(exp(k), rate=2.0)`, where both
+    concentration and mean are functions of k."""
+    if any(isinstance(x, (Take, Product)) for x in distribution.arguments.values()):
+        return False
+    kernel = _kernel(distribution, "constant")
+    if kernel is None or getattr(kernel.factor, "joins", None) != "always":
+        return False
+    found = _trees(tuple(distribution.arguments.values()))
+    if found is None or any(t.variable.event_shape for x in found[1] if isinstance(x, Affine) for t in x.terms):
+        return False
+    most = kernel.factor.interfaces  # a property where arguments that are known are left out
+    wide = len(most) if isinstance(most, tuple) else sum(map(is_random, distribution.arguments.values()))
+    return sum(map(is_random, found[1])) < wide
 
 
 def _product_kinds(x: Product) -> dict[str, str]:

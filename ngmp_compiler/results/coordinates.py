@@ -19,6 +19,7 @@ from ..pipeline import Front
 from .density import determined, event_of
 
 DENSE = 1500  # numbers up to which the whole covariance is used
+ENOUGH = 2.5  # draws for each number, with which no direction passes for 4.5 times as wide as another
 
 
 class Entry(NamedTuple):
@@ -125,7 +126,10 @@ class Standard(NamedTuple):
 
 
 def standardise(u: Float[Array, "n d"]) -> Standard:
-    """Mean and root of the covariance of draws; off the diagonal it is drawn to zero, where there are few of them."""
+    """Mean and root of the covariance of draws; off the diagonal it is drawn to zero, where there are few of them.
+
+    Where there are enough it is not: what is narrow in one direction only (smooth curves) would look wide.
+    """
     n, d = u.shape
     mean, scale = jnp.mean(u, 0), jnp.std(u, 0)
     scale = jnp.where(scale > 0, scale, 1.0)
@@ -133,6 +137,6 @@ def standardise(u: Float[Array, "n d"]) -> Standard:
         return Standard(mean, scale)
     white = (u - mean) / scale
     correlation = white.T @ white / n
-    shrink = d / (d + 4.0 * n)
+    shrink = d / (d + 4.0 * n) if n < ENOUGH * d else 10.0 * d * jnp.finfo(u.dtype).eps
     correlation = (1 - shrink) * correlation + shrink * jnp.eye(d, dtype=u.dtype)
     return Standard(mean, scale[:, None] * jnp.linalg.cholesky(correlation))

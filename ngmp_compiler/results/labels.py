@@ -54,6 +54,16 @@ def dims_of(name: str, shape: tuple[int, ...], labels: Labels) -> tuple[list[str
     return dims, coords
 
 
+def element(name: str, at: tuple[int, ...], shape: tuple[int, ...], labels: Labels) -> str:
+    """What an element of a variable is called: `theta[Choate]`, or `theta[3]` where its axis has no labels."""
+    if not at:
+        return name
+    dims, coords = dims_of(name, shape, labels)
+    words = (coords[dim][i] for dim, i in zip(dims, at, strict=True))
+    short = (np.datetime_as_string(x, unit="auto") if isinstance(x, np.datetime64) else x for x in words)
+    return f"{name}[{', '.join(map(str, short))}]"
+
+
 def frame(columns: dict[str, np.ndarray], labels: Labels) -> Any:
     """Columns of one shape as a `pandas.DataFrame`, a row for every element."""
     pandas = _module("pandas", "to_frame")

@@ -133,6 +133,10 @@ class MixedOutcome(eqx.Module):
     def ndim(self) -> int:
         return self.outcomes.ndim
 
+    @property
+    def counts(self) -> bool:
+        return self.outcomes.counts
+
     def cdf(self, y: Array) -> Array:
         return jnp.tensordot(self.weights, jax.vmap(lambda one: one.cdf(y))(self.outcomes), axes=1)
 

@@ -75,6 +75,11 @@ class Outcome(eqx.Module):
     def ndim(self) -> int:
         return len(self.batch) + len(self.event)
 
+    @property
+    def counts(self) -> bool:
+        """Whether outcomes are whole numbers from zero on."""
+        return all(part.factor.support == "count" for part in self.parts)
+
     def gather(self, arrays: list[Array]) -> Array:
         """Arrays (n, ...) of the parts as one of shape (*batch, ...)."""
         whole = jnp.concatenate(arrays)

@@ -52,9 +52,7 @@ def _drawn(given: Group, values: Values, key: PRNGKeyArray, dtype: Any, rows: Ro
     distribution: Any = getattr(given.distribution, "base", given.distribution)
     distribution = distribution if given.distribution.classes > 1 else given.distribution
     size = given.size if rows is None else len(rows)
-    arguments = {k: evaluate(x, values, rows) for k, x in given.arguments.items() if k not in ("out", SELECTOR)}
-    arguments = {k: x if x.dtype == bool else x.astype(dtype) for k, x in arguments.items()}
-    arguments = distribution.plain(**arguments)
+    arguments = _numbers(given, distribution, values, dtype, rows)
     event, like = _like(given, distribution, arguments, dtype, size, rows)
     found = distribution.draw(key, like, **arguments)
     if found is None:
@@ -63,6 +61,22 @@ def _drawn(given: Group, values: Values, key: PRNGKeyArray, dtype: Any, rows: Ro
         found = _by_family(plain, arguments, event, key, dtype)
         found = _by_inverse(plain, arguments, like, key, dtype) if found is None else found
     return jnp.broadcast_to(found, like.shape) if distribution.family is None else found
+
+
+def _numbers(given: Group, distribution: Any, values: Values, dtype: Any, rows: Rows) -> dict[str, Array]:
+    """The arguments of a site at values of its variables."""
+    arguments = {k: evaluate(x, values, rows) for k, x in given.arguments.items() if k not in ("out", SELECTOR)}
+    arguments = {k: x if x.dtype == bool else x.astype(dtype) for k, x in arguments.items()}
+    return distribution.plain(**arguments)
+
+
+def conditional(given: Group, values: Values, dtype: Any) -> tuple[Array, Array] | None:
+    """Means and variances of scalar latent outcomes at values of all that they depend on; None where their
+    distribution is then in no family."""
+    arguments = _numbers(given, given.distribution, values, dtype, None)
+    shape = {"size": given.size, "shape": (given.size,), "order": (0,), "inner": (given.size,)}
+    found = _in_family(given._replace(mask=None, **shape), arguments, (), dtype)
+    return None if found is None else (found[0].mean - (0.0 if found[1] is None else found[1]), found[0].variance)
 
 
 def _like(given: Group, distribution: Any, arguments: dict, dtype: Any, size: int, rows: Rows) -> tuple[Any, Array]:
@@ -83,7 +97,16 @@ def _like(given: Group, distribution: Any, arguments: dict, dtype: Any, size: in
 
 
 def _by_family(given: Group, arguments: dict, event: Any, key: PRNGKeyArray, dtype: Any) -> Array | None:
-    """Of an outcome in a family, with the arguments at numbers its distribution: the message of the factor."""
+    found = _in_family(given, arguments, event, dtype)
+    if found is None:
+        return None
+    q, offset = found
+    return q.sample(key) - offset if given.distribution.family.core == "gaussian" else q.sample(key)
+
+
+def _in_family(given: Group, arguments: dict, event: Any, dtype: Any) -> tuple[Any, Any] | None:
+    """Of an outcome in a family, with the arguments at numbers its distribution, the message of the factor, and by what
+    a Gaussian is off."""
     family = given.distribution.family
     if family is None:
         return None
@@ -97,8 +120,7 @@ def _by_family(given: Group, arguments: dict, event: Any, key: PRNGKeyArray, dty
     message: Any = lowered.factor.message()[0]  # type: ignore[attr-defined]
     shapes = jax.eval_shape(lambda: family.flat((given.size,), event, dtype))
     q = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), message, shapes)
-    found = q.sample(key)
-    return found - edge.offset if family.core == "gaussian" else found
+    return q, (edge.offset if family.core == "gaussian" else None)
 
 
 def _by_inverse(given: Group, arguments: dict, like: Array, key: PRNGKeyArray, dtype: Any) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .coordinates import Entry, Standard, flat, standardise, unflat
+from .decouple import Decoupled
 
 _DOUBLINGS = 8  # of a trajectory
 ACCEPTED = 0.85
@@ -61,14 +62,15 @@ def standard_density(
 
 
 def nuts(
-    entries: list[Entry], density: Callable[[dict[str, Array]], Array], start: dict[str, Array], key: PRNGKeyArray,
-    chains: int, draws: int, warmup: int,
+    entries: list[Entry], density: Callable[[dict[str, Array]], Array], maps: Decoupled, start: dict[str, Array],
+    key: PRNGKeyArray, chains: int, draws: int, warmup: int,
 ) -> Any:  # fmt: skip
     """Draws (chains, draws) by name, the standardised draws, divergences and leapfrog steps.
 
     Args:
         entries: the unknowns.
         density: of their values by name.
+        maps: into the coordinates in which chains move, and out of them.
         start: draws of the posterior, by name, with a leading axis.
         key: a jax random key.
         chains, draws, warmup: numbers of them; the warm-up finds the size of steps, and corrects scales.
@@ -76,9 +78,13 @@ def nuts(
     from blackjax import nuts as kernel  # pyright: ignore[reportMissingImports]
     from blackjax import window_adaptation  # pyright: ignore[reportMissingImports]
 
-    u = jax.vmap(lambda values: flat(entries, values))(start)
+    def moved(values: dict[str, Array]) -> Array:
+        inside, volume = maps.out(values)
+        return density(inside) + volume
+
+    u = jax.vmap(lambda values: flat(entries, maps.into(values)))(start)
     scale = standardise(u)
-    log_density = standard_density(entries, density, scale)
+    log_density = standard_density(entries, moved, scale)
     begin = jax.vmap(scale.standard)(u[:chains])
 
     def chain(key: Array, x: Array) -> Any:
@@ -95,7 +101,7 @@ def nuts(
         return jax.lax.scan(one, state, jax.random.split(go, draws))[1]
 
     x, divergent, steps = jax.vmap(chain)(jax.random.split(key, chains), begin)
-    values = jax.vmap(jax.vmap(lambda row: unflat(entries, scale.real(row))[0]))(x)
+    values = jax.vmap(jax.vmap(lambda row: maps.out(unflat(entries, scale.real(row))[0])[0]))(x)
     return values, jnp.sum(divergent), jnp.mean(steps)
 
 

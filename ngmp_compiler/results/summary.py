@@ -7,6 +7,8 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from .labels import Labels, element
+
 _ROWS = 6  # elements of a long array that are shown: the first and the last of them
 _COLUMNS = ("mean", "sd", "5%", "50%", "95%")
 _NONE = (None,) * len(_COLUMNS)
@@ -86,7 +88,7 @@ def family_of(q: Any) -> str:
     return f"mixture of {type(q.components).__name__}" if hasattr(q, "components") else type(q).__name__
 
 
-def rows_of(name: str, q: Any, most: int = _ROWS) -> list[Row]:
+def rows_of(name: str, q: Any, labels: Labels, most: int = _ROWS) -> list[Row]:
     """The rows of a marginal; of a long one the first and the last."""
     found = columns(q)
     shape = found["mean"].shape
@@ -97,7 +99,7 @@ def rows_of(name: str, q: Any, most: int = _ROWS) -> list[Row]:
         if at is None:
             out.append(Row(f"  ... {len(places) - most} more", (), "", ""))
             continue
-        label = name if not at else f"{name}[{', '.join(map(str, at))}]"
+        label = element(name, at, shape, labels)
         first = k == 0
         values = tuple(float(found[c][at]) for c in _COLUMNS)
         out.append(Row(label, values, family_of(q) if first else "", str(shape) if first and shape else ""))
@@ -124,7 +126,7 @@ def summary(post: Any, names: tuple[str, ...], most: int = _ROWS) -> Table:
     title = headline(post)
     if title == "Posterior (traced)" or np.ndim(post.free_energy):
         return Table(title, [])
-    return Table(title, [row for name in names for row in rows_of(name, post[name], most)])
+    return Table(title, [row for name in names for row in rows_of(name, post[name], post._labels, most)])
 
 
 def _number(x: float | None) -> str:

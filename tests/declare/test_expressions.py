@@ -96,6 +96,8 @@ def _rows(expression: Callable) -> tuple[np.ndarray, np.ndarray]:
         lambda w: 2 * (A @ (w / 2)) + np.full(6, 0.7),
         lambda w: 0.7 - jnp.asarray(A) @ -w,
         lambda w: (A @ w + np.full(6, 1.4) / 2)[:],
+        lambda w: np.sum(A * w, axis=-1) + 0.7,
+        lambda w: dot(A, w) + w.sum() - np.sum(w) + np.full(6, 0.7),
     ],
 )
 def test_expressions_of_a_vector(form):

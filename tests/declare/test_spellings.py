@@ -1,8 +1,10 @@
 """Other spellings of one model: matrices, plates, functions of NumPy, reports."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import MvNormal, Normal, dot, exp, sample
@@ -24,6 +26,20 @@ def test_a_matrix_times_a_vector_is_a_plate():
     posts = [ngmp.compile(lambda X, y, f=f: model(X, y, f))(X=X, y=Y) for f in forms]
     np.testing.assert_allclose(posts[0]["w"].mean, posts[1]["w"].mean, rtol=1e-9)
     np.testing.assert_allclose(posts[0].free_energy, posts[1].free_energy, rtol=1e-9)
+
+
+def test_functions_of_numpy_take_inputs():
+    """As those of jax do: eager, and under jit."""
+
+    def model(x, t, y):
+        features = np.stack([np.ones(len(x)), np.log(t)], axis=1)
+        sample("y", Normal(features @ weights(), std=np.sqrt(np.abs(x)) + 0.5), obs=y)
+
+    program, t = ngmp.compile(model), np.array([1.0, 2.0, 4.0])
+    features, scale = np.stack([np.ones(3), np.log(t)], 1), np.sqrt(np.abs(Y)) + 0.5
+    expected = stats.multivariate_normal(np.zeros(3), features @ features.T + np.diag(scale**2)).logpdf(Y)
+    np.testing.assert_allclose(-program(x=Y, t=t, y=Y).free_energy, expected, rtol=1e-6)
+    np.testing.assert_allclose(-jax.jit(lambda t: program(x=Y, t=t, y=Y).free_energy)(t), expected, rtol=1e-6)
 
 
 def test_plates_and_reports():

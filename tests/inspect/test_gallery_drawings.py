@@ -6,9 +6,11 @@ import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ngmp_compiler as ngmp
+from ngmp_compiler import Normal
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 sys.path.insert(0, BENCHMARKS)
@@ -79,19 +81,30 @@ def test_integrated_numbers_are_no_data(name):
     assert sum(text == ["integrated over"] for text in data.values()) == len(lowered(name).integrated)
 
 
-def plates(name: str) -> list[str]:
-    return [words(g)[-1] for g in declared(drawn(name)).iter(f"{SVG}g") if g.get("class") == "plate"]
+def plates(root: ET.Element) -> list[str]:
+    return [words(g)[-1] for g in declared(root).iter(f"{SVG}g") if g.get("class") == "plate"]
 
 
 def test_what_a_chain_starts_from_has_a_plate_of_its_own():
     """Three seasons before forty steps: both stood in a plate of three."""
-    assert sorted(plates("seasonal_series")) == ["\xd7 3", "\xd7 40"]
-    assert sorted(plates("second_order")) == ["\xd7 2", "\xd7 40"]
+    assert sorted(plates(drawn("seasonal_series"))) == ["\xd7 3", "\xd7 40"]
+    assert sorted(plates(drawn("second_order"))) == ["\xd7 2", "\xd7 40"]
 
 
 def test_entries_in_another_order_share_the_plate_of_their_factor():
     """Two sines in every step are declared sine by sine, and stand step by step."""
-    assert sorted(plates("pendulum")) == ["\xd7 25", "\xd7 25", "\xd7 25 \xd7 2"]
+
+    def swings(y):
+        def step(carry, y_k):
+            one, other = (ngmp.sample("x", Normal(0.9 * x + 0.1 * ngmp.sin(x), std=0.2)) for x in carry)
+            ngmp.sample("y", Normal(one + other, std=0.1), obs=y_k)
+            return (one, other), None
+
+        start = ngmp.sample("a", Normal(0.0, std=1.0)), ngmp.sample("b", Normal(1.0, std=1.0))
+        ngmp.scan(step, start, y)
+
+    root = ET.fromstring(ngmp.compile(swings).lower(y=np.zeros(25)).draw())
+    assert sorted(plates(root)) == ["\xd7 25", "\xd7 25 \xd7 2", "\xd7 25 \xd7 2"]
 
 
 def test_joint_interfaces_of_several_terms():

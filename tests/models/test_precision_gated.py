@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -69,6 +70,31 @@ def test_the_direct_gate_with_beta_integrated_is_the_exact_posterior(rng):
     np.testing.assert_allclose(post["w"].std / sd, 1.0, atol=0.05)
 
 
+def test_the_drifting_consensus_is_a_kalman_filter_where_the_scale_is_known(rng):
+    """Three batches by `program.update` in a scan, against dense algebra."""
+    batches, n, k, keep, walk = 3, 4, 2, 0.9, 0.02
+    spread, centre = rng.standard_normal((batches, n, k)), rng.standard_normal((batches, n))
+    y = centre + spread @ np.array([0.5, -0.3]) + 0.3 * rng.standard_normal((batches, n))
+    fixed = {"v_variance": np.full(k, 0.3), "u_mean": np.array([2.0]), "u_variance": np.full(1, 1e-10),
+             "v_walk": np.full(k, walk), "u_walk": np.full(1, 1e-10), "memory": keep, "c_top": 1e10}  # fmt: skip
+    stacked = {"spread": spread, "centre": centre, "psi": np.ones((batches, n, 1)), "y": y}
+    program = ngmp.compile(precision_gated.drifting_consensus, carry=precision_gated.CARRY)
+    start = program.start(**{name: x[0] for name, x in stacked.items()}, **fixed)
+    carry, done = jax.lax.scan(lambda c, x: _converged(program.update(c, {**x, **fixed})), start, stacked)
+    mean, cov = np.zeros(k), 0.3 * np.eye(k)
+    for d, c, seen in zip(spread, centre, y, strict=True):
+        mean, cov = keep * mean, keep**2 * cov + walk * np.eye(k)
+        gain = cov @ d.T @ np.linalg.inv(d @ cov @ d.T + np.exp(-2.0) * np.eye(n))
+        mean, cov = mean + gain @ (seen - c - d @ mean), cov - gain @ d @ cov
+    assert np.all(done)
+    np.testing.assert_allclose(carry["v0"].mean, mean, rtol=1e-7)
+    np.testing.assert_allclose(carry["v0"].covariance, cov, rtol=1e-7, atol=1e-12)
+
+
+def _converged(step):
+    return step[0], step[1].converged
+
+
 def test_predictions_are_products_of_gaussians_and_mixtures_over_the_scale():
     precision, forecasts = jnp.asarray([[1.0, 3.0]]), jnp.asarray([[0.0, 4.0]])
     fused = precision_gated.fuse(precision, forecasts)
@@ -87,6 +113,17 @@ def test_a_context_of_the_wrong_width_is_named(rng, model):
     inputs = small(rng) | {"w_mean": np.zeros(3)}
     with pytest.raises(ValueError, match=r"context has 2 columns, and w_mean the shape \(3,\)"):
         ngmp.compile(model, families=precision_gated.FAMILIES)(**inputs)
+
+
+def test_widths_of_the_consensus_are_named(rng):
+    inputs = {"spread": np.ones((5, 2)), "centre": np.zeros(5), "psi": np.ones((5, 1)), "y": rng.standard_normal(5),
+              "v_variance": np.ones(3), "u_mean": np.zeros(1), "u_variance": np.ones(1)}  # fmt: skip
+    for model, more in (
+        (precision_gated.consensus, {}),
+        (precision_gated.drifting_consensus, {"v_walk": np.ones(2), "u_walk": np.ones(1)}),
+    ):
+        with pytest.raises(ValueError, match=r"context has 2 columns, and v_variance the shape \(3,\)"):
+            ngmp.compile(model)(**inputs, **more)
 
 
 def test_predicting_at_a_context_of_another_width_is_an_error():

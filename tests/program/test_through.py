@@ -7,7 +7,7 @@ import pytest
 import scipy.stats as st
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Bernoulli, Normal, Poisson, sample
+from ngmp_compiler import Bernoulli, Gamma, Normal, Poisson, sample
 
 RNG = np.random.default_rng(0)
 Y, COUNTS, WON = 1.6 + 0.5 * RNG.normal(size=20), RNG.poisson(1.5, 20), (RNG.uniform(size=20) < 0.6).astype(int)
@@ -41,6 +41,8 @@ CASES = {
                 st.bernoulli.logpmf(WON, 0.2 + 0.8 / (1 + np.exp(-F)))),
     "two of one": (lambda f: Normal(np.exp(f), std=0.2 + ngmp.sigmoid(f)), Y,
                    st.norm.logpdf(Y, np.exp(F), 0.2 + 1 / (1 + np.exp(-F)))),
+    "in concentration and mean": (lambda f: Gamma(np.exp(f), rate=2.0), np.abs(Y),
+                                  st.gamma.logpdf(np.abs(Y), np.exp(F), scale=0.5)),
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from scipy import stats
 import ngmp_compiler as ngmp
 from ngmp_compiler import Beta, Binomial, Categorical, Dirichlet, Gamma, Normal, Poisson, Wishart, exp
 from ngmp_compiler.results import coordinates
+from ngmp_compiler.results.decouple import decoupled
 
 Y = np.array([3, 0, 1, 5, 2])
 
@@ -55,6 +56,41 @@ def test_supports_are_mapped_and_volumes_counted():
     assert abs(np.log(np.mean(np.exp(logs))) - stats.norm.logpdf(0.0, scale=np.sqrt(2))) < 0.1
     values, _ = coordinates.unflat(entries, u[0])
     np.testing.assert_allclose(coordinates.flat(entries, values), u[0], rtol=1e-8, atol=1e-10)
+
+
+def test_effects_are_freed_of_their_scale():
+    """Given mean and scale, effects of Gaussian data have a normal posterior: in these coordinates a standard one."""
+    import jax
+
+    def effects(y, sd):
+        mu, lt = ngmp.sample("mu", Normal(0.0, std=10.0)), ngmp.sample("lt", Normal(1.5, std=1.0))
+        theta = ngmp.sample("theta", Normal(mu + np.zeros(4), std=exp(lt)))
+        ngmp.sample("y", Normal(theta, std=sd), obs=y)
+
+    inputs = {"y": np.array([28.0, 8.0, -3.0, 7.0]), "sd": np.array([15.0, 10.0, 16.0, 11.0])}
+    rng = np.random.default_rng(0)
+    mu, lt = rng.normal(5.0, 5.0, 300), rng.normal(1.0, 1.0, 300)
+    precision = np.exp(-2 * lt)[:, None] + inputs["sd"] ** -2.0
+    mean = (mu * np.exp(-2 * lt))[:, None] + inputs["y"] / inputs["sd"] ** 2
+    u = rng.normal(size=(300, 4))
+    draws = {"mu": mu, "lt": lt, "theta": mean / precision + u / np.sqrt(precision)}
+    program = ngmp.compile(effects)
+    front = program.declared(**inputs)
+    maps = decoupled(front, program._located(*program._split((), inputs), front), draws)
+    inside = jax.jit(jax.vmap(maps.into))(draws)
+    np.testing.assert_allclose(inside["theta"], u, atol=1e-5)
+    back, volume = jax.jit(jax.vmap(maps.out))(inside)
+    np.testing.assert_allclose(back["theta"], draws["theta"], rtol=1e-5)
+    np.testing.assert_allclose(volume, -0.5 * np.log(precision).sum(1), rtol=1e-5)
+
+
+def test_directions_that_are_narrow_stay_narrow():
+    """Smooth curves: of 40 numbers most combinations are known a hundred times as well as each number."""
+    t = np.linspace(0.0, 5.0, 40)
+    root = np.linalg.cholesky(np.exp(-0.5 * (t[:, None] - t) ** 2) + 1e-4 * np.eye(40))
+    scale = coordinates.standardise(np.random.default_rng(0).normal(size=(320, 40)) @ root.T)
+    sizes = np.linalg.svd(np.linalg.solve(np.asarray(scale.root), root), compute_uv=False)
+    assert sizes.max() < 2.0 and sizes.min() > 0.5
 
 
 def test_discrete_variables_are_refused(key):

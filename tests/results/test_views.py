@@ -1,8 +1,11 @@
 """What people see of a posterior: tables, covariances, derived quantities, pictures, ArviZ."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal
@@ -50,4 +53,24 @@ def test_pictures_are_made(post, key):
     ngmp.plot.forest(post, "t")
     ngmp.plot.pairs({"m": np.asarray(post["m"].sample(key, (50,))), "other": np.arange(50.0)})
     post.plot()
+    plt.close("all")
+
+
+def test_elements_are_called_as_the_inputs_call_them():
+    pandas, plt = pytest.importorskip("pandas"), pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    post = ngmp.compile(effects)(y=pandas.Series(Y, index=pandas.Index(list("ABCDEFGH"), name="school")))
+    assert "t[A]" in str(post.summary()) and "t[H]" in str(post.summary())
+    assert [t.get_text() for t in ngmp.plot.forest(post, "t", "m").get_yticklabels()][7:] == ["t[H]", "m"]
+    plt.close("all")
+
+
+def test_calibrated_counts_look_calibrated():
+    """Counts as often as they are probable: flat, though most of them are zero or one."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    y = np.repeat(np.arange(12), np.round(4000 * stats.poisson.pmf(np.arange(12), 0.8)).astype(int))
+    prediction = SimpleNamespace(cdf=stats.poisson(0.8).cdf, outcome=SimpleNamespace(counts=True))
+    bars = [bar.get_height() for bar in ngmp.plot.calibration(prediction, y).containers[0]]
+    np.testing.assert_allclose(bars, y.size / 10, rtol=0.01)
     plt.close("all")
