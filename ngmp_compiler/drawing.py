@@ -15,7 +15,7 @@ from .errors import ConvergenceWarning, warn
 from .pipeline import Front, Static
 from .results.covariance import at_nodes, covariance
 from .results.decouple import Located
-from .results.density import by_plane, log_joint, placed
+from .results.density import by_logarithm, by_plane, log_joint, placed
 from .results.draws import drawn, mixed_draws, shaped, size_of
 from .results.pointwise import drawn_site, observed_data, predicted
 from .results.posterior import Posterior
@@ -74,7 +74,9 @@ class Drawing(Compiled):
     # -- the density that was declared -----------------------------------------------------------------------------
 
     def _log_joint_impl(self, static: Static, dynamic: list[Any], values: dict[str, Any]) -> Array:
-        return self._density(static, dynamic, self._front_at(static, dynamic))(values)
+        front = self._front_at(static, dynamic)
+        values, volume = by_logarithm(front, values)
+        return self._density(static, dynamic, front)(values) + volume
 
     def _density(self, static: Static, dynamic: list[Any], front: Front) -> Callable[[dict[str, Any]], Array]:
         """The joint density as a function of values by name."""
@@ -143,7 +145,8 @@ class Drawing(Compiled):
 
         Args:
             values: of every variable by name, shaped as its marginal's mean (classes as integers), as `post.sample`
-                returns them; those of deterministic nodes are computed, and need not be given.
+                returns them; those of deterministic nodes are computed, and need not be given. A scale that stands by
+                its logarithm is given as `tau`, or as `log_tau`: the density is of this one (of the latter, if both).
             inputs: of the model function, the data among them.
         """
         static, dynamic = self._split((), inputs)

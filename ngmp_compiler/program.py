@@ -43,6 +43,11 @@ class Program(Analyses):
     Threads may share a program.
     """
 
+    def __repr__(self) -> str:
+        given = f", integrate={self._options.integrate}" if self._options.integrate else ""
+        count = f"{len(self._compiled)} functions compiled" if len(self._compiled) else "nothing compiled yet"
+        return f"Program {getattr(self.model, '__name__', 'model')}{self.signature}{given}: {count}"
+
     # -- the compiled functions --------------------------------------------------------------------------------------
 
     def _run_impl(

@@ -1,6 +1,5 @@
 """Affine expressions of Gaussian variables: sums, and products with constants."""
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,6 +12,7 @@ from .compound import Product, random_matmul
 from .expressions import Expression, OnArray, Shape
 from .inputs import Input, is_array, unwrap
 from .naming import label, not_affine, picked_shape, refuse, split_key, static_index
+from .plates import of_plates, sum_along
 
 
 class Arithmetic(Expression):
@@ -58,25 +58,20 @@ class Arithmetic(Expression):
         return power(self, other)
 
     def __rmatmul__(self, matrix: Any) -> "Affine":
-        return _matmul(matrix, self.affine())
+        x = self.affine()
+        return _matmul(matrix, x) if x.event_shape or not is_array(matrix) else of_plates(matrix, x)
 
     def __matmul__(self, matrix: Any) -> "Affine":
         if isinstance(matrix, Arithmetic):
             return random_matmul(self.affine(), matrix.affine())  # type: ignore[return-value]
+        x = self.affine()
+        if not x.event_shape and is_array(matrix):
+            return of_plates(x, matrix)
         return _matmul(matrix if np.ndim(matrix) < 2 else jnp.swapaxes(unwrap(matrix), -1, -2), self.affine())
 
     def sum(self, axis: int | None = None, out: None = None) -> "Affine":
         """The sum along an axis, or of all, as `np.sum` has it; the last axis of vectors is that of their entries."""
-        x = self.affine()
-        if axis is None:
-            return x if not x.shape else x.sum(-1).sum()
-        rank = len(x.shape)
-        if not -rank <= axis < rank:
-            refuse(f"sum over axis {axis} of {label(self)}, of shape {x.shape}", "sum over an axis that there is")
-        if axis % rank == len(x.batch_shape):
-            return contract(x, np.ones(x.event_shape), "dot", ())
-        before = (slice(None),) * (axis % rank)
-        return functools.reduce(_add, (x[(*before, k)] for k in range(x.batch_shape[axis % rank])))
+        return sum_along(self.affine(), axis)
 
     def __bool__(self) -> bool:
         refuse(

@@ -15,6 +15,8 @@ def explain(error: Exception) -> Problem:
     text = str(error).splitlines()[0] if str(error) else ""
     if isinstance(error, TRACED):
         works = "structure may depend on shapes and static arguments only; use mask=, or pass the value as an int"
+        if isinstance(error, jax.errors.TracerArrayConversionError):
+            works += "; of what is computed from inputs use the functions of jax.numpy (jnp.stack for np.stack)"
         return Problem(None, None, f"the structure depends on the value of a traced input: {text}", works)
     if isinstance(error, TypeError) and "ngmp_compiler.declare." in text:
         named = re.match(r"(\w+) requires ndarray or scalar", text)

@@ -37,7 +37,8 @@ def dot(features: Any, w: Any) -> Any:
         return _random_dot(features.affine(), w.affine())
     if np.ndim(features) < 1:
         refuse(f"dot of a scalar and {label(w)}", "features have shape (..., D)")
-    return contract(w.affine(), features, "dot", ())
+    x = w.affine()
+    return contract(x, features, "dot", ()) if x.event_shape else features @ x  # type: ignore[operator]
 
 
 def scalars(x: Any) -> Any:

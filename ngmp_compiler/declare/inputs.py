@@ -113,7 +113,7 @@ def _by_jax(function: Any, name: str, args: Any, options: Any) -> Any:
         found = getattr(found, part, None)
     if found is None:
         raise TypeError(f"np.{name} of an input: jax.numpy has no such function; compute it before the call")
-    return found(*args, **options)
+    return wrap(found(*args, **options))
 
 
 def _entries(array: Any, key: Any) -> Any:
@@ -196,7 +196,9 @@ def as_constant(value: Any) -> Any:
         return value
     if isinstance(value, (np.ndarray, np.generic)):
         if not (jnp.issubdtype(value.dtype, np.number) or value.dtype == bool):
-            raise TypeError(f"an array of dtype {value.dtype}")
+            taken = any(getattr(x, "is_expression", False) for x in value.flat) if value.dtype == object else False
+            said = ", by a function of NumPy from random variables: use its namesake of jax.numpy" if taken else ""
+            raise TypeError(f"an array of dtype {value.dtype}{said}")
         return value
     if isinstance(value, (list, tuple)):
         items = [as_constant(v) for v in value]

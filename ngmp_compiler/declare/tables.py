@@ -14,19 +14,35 @@ _PACKAGES = ("pandas", "polars", "xarray")
 
 @jax.tree_util.register_pytree_with_keys_class
 class Table:
-    """Columns by name, as a frame has them: `t["x"]`, `t.x`; `t[["a", "b"]]` and `t @ w` take them as a matrix."""
+    """Columns by name, as a frame has them: `t["x"]`, `t.x`; `t[["a", "b"]]` and `t @ w` take them as a matrix.
+
+    Columns that no model can use (names, missing values) are refused where one is asked for: frames hold more than
+    models read.
+    """
 
     __array_ufunc__ = None  # `matrix @ table` is ours to refuse
 
-    def __init__(self, columns: dict[str, Any]):
-        self._columns = columns
+    def __init__(self, columns: dict[str, Any], unfit: tuple[tuple[str, tuple[type, str]], ...] = ()):
+        self._columns, self._unfit = columns, dict(unfit)
 
-    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], tuple[str, ...]]:
-        return [(jax.tree_util.DictKey(k), x) for k, x in self._columns.items()], tuple(self._columns)
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:
+        names = tuple(self._columns), tuple(self._unfit.items())
+        return [(jax.tree_util.DictKey(k), x) for k, x in self._columns.items()], names
 
     @classmethod
-    def tree_unflatten(cls, names: tuple[str, ...], arrays: Any) -> "Table":
-        return cls(dict(zip(names, arrays, strict=True)))
+    def tree_unflatten(cls, names: Any, arrays: Any) -> "Table":
+        return cls(dict(zip(names[0], arrays, strict=True)), names[1])
+
+    def without(self, unfit: dict[str, tuple[type, str]]) -> "Table":
+        """The table with columns, by name, that are refused with these errors."""
+        rest = {k: x for k, x in self._columns.items() if k not in unfit}
+        return Table(rest, tuple({**self._unfit, **unfit}.items()))
+
+    def _refuse(self, names: Any) -> None:
+        for k in names:
+            if k in self._unfit:
+                error, words = self._unfit[k]
+                raise error(words)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -34,6 +50,7 @@ class Table:
 
     @property
     def shape(self) -> tuple[int, int]:
+        self._refuse(self._unfit)
         return len(self), len(self._columns)
 
     def __len__(self) -> int:
@@ -44,18 +61,22 @@ class Table:
 
     def __getitem__(self, key: Any) -> Any:
         names = key if isinstance(key, list) else [key]
+        self._refuse(names)
         unknown = [k for k in names if k not in self._columns]
         if unknown:
             raise KeyError(f"no column {unknown[0]!r}; there are {', '.join(map(repr, self._columns))}")
         return Table({k: self._columns[k] for k in key}) if isinstance(key, list) else self._columns[key]
 
     def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_"):
+            self._refuse([name])
         if name.startswith("_") or name not in self._columns:
             raise AttributeError(f"no column {name!r}; there are {', '.join(map(repr, self._columns))}")
         return self._columns[name]
 
     def to_numpy(self) -> jax.Array:
         """The matrix of all columns, in order."""
+        self._refuse(self._unfit)
         return jnp.stack([jnp.asarray(x) for x in self._columns.values()], axis=-1)
 
     values = property(to_numpy)
@@ -85,7 +106,15 @@ def plain(name: str, value: Any) -> Any:
         return Table({str(k): _column(f"{name}[{k!r}]", x.values) for k, x in variables.items()})
     if not hasattr(value, "columns"):
         return _column(name, _values(value))
-    return Table({str(k): _column(f"{name}[{k!r}]", _values(value[k])) for k in value.columns})
+    columns, unfit = {}, {}
+    for k in value.columns:
+        try:
+            columns[str(k)] = _column(f"{name}[{k!r}]", _values(value[k]))
+        except TypeError as error:
+            unfit[str(k)] = TypeError, str(error)
+    if not columns:
+        raise TypeError(next((words for _, words in unfit.values()), f"input '{name}' has no columns"))
+    return Table(columns).without(unfit)
 
 
 def _values(series: Any) -> np.ndarray:
@@ -126,15 +155,21 @@ def _from_list(name: str, value: list[Any]) -> Any:
 
 
 def check_missing(given: dict[str, Any], inputs: dict[str, Any]) -> None:
-    """Refuse tables with missing values where there is no mask that could say so."""
+    """Refuse missing values in series, and columns of frames that have some, where no mask could say so."""
     if any(np.dtype(getattr(x, "dtype", float)).kind == "b" for x in jax.tree.leaves(inputs)):
         return
     for name, value in given.items():
         if type(value).__module__.split(".")[0] not in _PACKAGES:
             continue
+        unfit = {}
         for path, x in jax.tree_util.tree_leaves_with_path(inputs[name]):
             if x.dtype.kind == "f" and np.isnan(x).any():
                 row = int(np.argwhere(np.isnan(x))[0][0])
                 works = "leave such rows out, or give the model a mask, True where the value was seen"
                 column = jax.tree_util.keystr(path)
-                raise ValueError(f"input '{name}{column}' has a missing value in row {row}; {works}")
+                words = f"input '{name}{column}' has a missing value in row {row}; {works}"
+                if not path:
+                    raise ValueError(words)
+                unfit[path[0].key] = ValueError, words
+        if unfit:
+            inputs[name] = inputs[name].without(unfit)

@@ -1,5 +1,6 @@
 """Describe a plan in words: groups, families, kernels, executors with their cost and reason, and warnings."""
 
+import html
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,10 @@ class Description(Value):
 
     def __repr__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the factor graph, and the plan in words."""
+        return f"<div>{self.draw()}<pre>{html.escape(self.describe())}</pre></div>"
 
     def draw(self, path: str | Path | None = None, style: str = "bipartite") -> str:
         """The SVG of the factor graph with its plates and of its surrogate, written to `path` if one is given.

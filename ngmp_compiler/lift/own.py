@@ -17,7 +17,7 @@ from jax.core import Tracer
 from ..declare.arguments import common_batch_shape, event_shape_of, plated
 from ..declare.energies import functional
 from ..declare.expressions import Expression
-from ..declare.frame import current_frame
+from ..declare.frame import current_frame, outermost
 from ..declare.inputs import unwrap
 from ..declare.redirect import RECORDER
 from ..declare.report import deterministic
@@ -39,6 +39,7 @@ class Call(NamedTuple):
     what: Any  # the distribution, or the function of a factor
     given: dict[str, Any]  # what else it was given, by name
     places: dict[str, int]
+    fresh: frozenset[str] | None  # of the frame, at the time: a model that is declared for old and new inputs together
 
 
 def went_through_jax(error: BaseException | None) -> bool:
@@ -88,7 +89,7 @@ class Recorder:
             if isinstance(x, Tracer):
                 places[k] = len(self.outputs)
                 self.outputs.append(x)
-        self.calls.append(Call(kind, name, what, given, places))
+        self.calls.append(Call(kind, name, what, given, places, outermost().fresh))
 
     def sample(self, name: str, distribution: Any, obs: Any = None, mask: Any = None, censored: Any = None) -> Any:
         name = current_frame("ngmp.sample").prefix + name
@@ -141,6 +142,8 @@ class Replay:
             raise ModelError(problems)
 
     def _declare(self, call: Call, key: str) -> None:
+        frame = outermost()
+        frame.fresh, frame.prefix = call.fresh, ""  # names have their prefixes
         found = {k: self.run.read(self.jaxpr.outvars[i]) for k, i in call.places.items()}
         given = {k: found.get(k, x) for k, x in call.given.items()}
         if call.kind == "deterministic":

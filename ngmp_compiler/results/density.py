@@ -87,6 +87,21 @@ def event_of(plane: Any) -> tuple[int, ...]:
     return () if plane.family.core == "categorical" else plane.event_shape
 
 
+def by_logarithm(front: Front, given: dict[str, Any]) -> tuple[dict[str, Any], Array]:
+    """Values with the logarithms of positive variables that stand by them, and the logarithm of the volume: a
+    `HalfNormal` named x is `exp(log_x)`, and may be given as x."""
+    out, volume = dict(given), jnp.zeros((), front.dtype)
+    for group in front.groups:
+        name = group.given.name
+        head, _, tail = name.rpartition("/")
+        log = f"{head}/log_{tail}" if head else f"log_{tail}"
+        known = isinstance(group.factor, ReportFactor) and group.factor.link == "exp"
+        if known and log in front.rolled.collections and name in out and log not in out:
+            out[log] = jnp.log(jnp.asarray(out.pop(name), front.dtype))
+            volume -= jnp.sum(out[log])
+    return out, volume
+
+
 def by_plane(front: Front, given: dict[str, Any], integrated: dict[str, Any]) -> tuple[Values, dict[str, Array]]:
     """Values by name as values by plane, and those of integrated sites; all that is missing or misshapen in one error.
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
-from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.families import AbstractFamily, in_words
 from ngmp_kernels.numerics.inverse_cdf import INVERSE, check_probabilities
 
 
@@ -37,6 +37,9 @@ class Mixture(eqx.Module):
 
     weights: Float[Array, " m"]
     components: Any  # a family of batch shape (m, *b)
+
+    def __repr__(self) -> str:
+        return in_words(self, f"mixture of {type(self.components).__name__}", self.batch_shape)
 
     def _average(self, x: Float[Array, "m ..."]) -> Float[Array, "..."]:
         return jnp.tensordot(self.weights, x, axes=1)

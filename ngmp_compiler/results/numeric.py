@@ -16,6 +16,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 from scipy.interpolate import CubicSpline
 
+from ngmp_kernels.families import in_words
 from ngmp_kernels.numerics.inverse_cdf import check_probabilities
 from ngmp_kernels.numerics.supports import from_real, log_slope, to_real
 
@@ -38,6 +39,9 @@ class Numeric(eqx.Module):
     ends: tuple[Array, Array]  # of the interval, where the support is one
     support: str = eqx.field(static=True)
     sides: tuple[int, ...] = eqx.field(static=True)  # (grids, nodes along every axis ...); of points, (m,)
+
+    def __repr__(self) -> str:
+        return in_words(self, "Numeric", self.values.shape[1:])
 
     @property
     def batch_shape(self) -> tuple[int, ...]:

@@ -38,6 +38,8 @@ def test_what_no_table_may_hold():
         program(FRAME.assign(b=[0.5, 1.0, np.nan]))
     with pytest.raises(KeyError, match="no column 'a'"):
         program(FRAME[["y"]])
+    more = FRAME.assign(who=["Ann", "Bob", "Cy"], late=[np.nan, 1.0, 2.0])  # no business of the model
+    np.testing.assert_array_equal(program(more)["w"].mean, program(FRAME)["w"].mean)
 
 
 def test_integers_are_data_unless_structure_depends_on_them():

@@ -37,3 +37,20 @@ def test_what_has_no_form_is_refused_with_its_site():
 
     with pytest.raises(ngmp.ModelError, match="'y'.*'sort'"):
         ngmp.compile(model).lower(y=np.ones(5))
+
+
+def test_new_rows_are_predicted_as_without_jax():
+    """As many as there were, and others: what is shared is that of the fit, and the rows are the new ones."""
+
+    def model(X, y=None):
+        w = ngmp.sample("w", Normal(np.zeros(3), std=1.0))
+        ngmp.sample("y", Normal(jnp.dot(X, w), std=0.5), obs=y)
+
+    X, y = INPUTS["X"], RNG.normal(size=20)
+    covariance = np.linalg.inv(np.eye(3) + 4 * X.T @ X)
+    program = ngmp.compile(model)
+    post = program(X=X, y=y)
+    for rows in (X[::-1] + 1.0, X[:4] + 1.0):
+        found = program.predict(post, "y", X=rows)
+        np.testing.assert_allclose(found.mean, rows @ covariance @ (4 * X.T @ y), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.epistemic, np.diag(rows @ covariance @ rows.T), rtol=1e-4)

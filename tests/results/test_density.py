@@ -94,6 +94,19 @@ def test_the_joint_density_is_the_declared_one():
         program.log_joint({"sd": 0.7, "t": np.ones(2), "q": 1.0}, y=Y)
 
 
+def test_scales_are_given_by_their_names():
+    """Though the variable is their logarithm: the density is that of the scale."""
+
+    def model(y):
+        t = ngmp.sample("t", HalfNormal(std=2.0))
+        ngmp.sample("y", Normal(0.0, std=t), obs=y)
+
+    program = ngmp.compile(model)
+    expected = stats.halfnorm.logpdf(0.7, scale=2.0) + stats.norm.logpdf(Y, 0.0, 0.7).sum()
+    np.testing.assert_allclose(program.log_joint({"t": 0.7}, y=Y), expected, rtol=1e-9)
+    np.testing.assert_allclose(program.log_joint({"log_t": np.log(0.7)}, y=Y), expected + np.log(0.7), rtol=1e-9)
+
+
 def counts(y, mask=None):
     w = ngmp.sample("w", MvNormal(np.zeros(2), covariance=1.0))
     ngmp.sample("y", Poisson(exp(dot(np.resize(X, (20, 2)), w))), obs=y, mask=mask)

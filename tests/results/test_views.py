@@ -9,6 +9,7 @@ from scipy import stats
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Normal
+from ngmp_compiler.results.mixture import Mixture
 
 
 def effects(y):
@@ -45,6 +46,14 @@ def test_covariances_are_those_of_the_joint(post, key):
     found = post.transform(lambda d: jnp.max(d["t"]), key)
     low, high = found.interval(0.9)
     assert low < found.mean < high
+
+
+def test_people_see_numbers():
+    q = Mixture(np.full(2, 0.5), ngmp.families.Gaussian.from_mean_variance(np.array([[0.0, 1.0], [2.0, 1.0]]), 1.0))
+    assert repr(q) == "mixture of Gaussian[2](1 ± 1.41, 1 ± 1)"
+    program = ngmp.compile(effects)
+    assert repr(program) == "Program effects(y): nothing compiled yet"
+    assert "<svg" in (page := program.lower(y=Y)._repr_html_()) and "conjugate core" in page
 
 
 def test_pictures_are_made(post, key):

@@ -3,6 +3,7 @@
 from ._family import FAMILIES as FAMILIES
 from ._family import AbstractFamily as AbstractFamily
 from ._family import register as register
+from ._shown import in_words as in_words
 from .bernoulli import Bernoulli as Bernoulli
 from .beta import Beta as Beta
 from .categorical import Categorical as Categorical
