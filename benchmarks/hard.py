@@ -48,22 +48,26 @@ def run(name: str, case: HardCase, seeds: int) -> list[Any]:
     ]  # fmt: skip
 
 
+def kept_rows() -> dict[str, list[Any]]:
+    """The rows in `results/hard.json`, by case."""
+    path = RESULTS / "hard.json"
+    return {row[0]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", nargs="*", default=[""], help="parts of names")
     parser.add_argument("--seeds", type=int, default=None, help="at most so many of each; not kept")
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
-    path = RESULTS / "hard.json"
-    kept = {row[0]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
     rows = []
     for name, case in CASES.items():
-        if not any(part in name for part in options.cases) or options.resume and name in kept:
+        if not any(part in name for part in options.cases) or options.resume and name in kept_rows():
             continue
         rows.append(run(name, case, min(options.seeds or case.seeds, case.seeds)))
         print(*rows[-1], sep=" | ", flush=True)
         if options.seeds is None:
-            kept[name] = rows[-1]
+            kept = kept_rows() | {name: rows[-1]}  # read anew: another process may have added to them
             save("hard", {"header": HEADER, "rows": [kept[n] for n in CASES if n in kept]})
     print(table("Hard models", HEADER, rows))
 

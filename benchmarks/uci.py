@@ -182,9 +182,9 @@ def load(path: str) -> dict[str, Any]:
     return json.loads(file.read_text())["splits"] if file.exists() else {}
 
 
-def sweep(path: str, kept: dict[str, Any], name: str, arm: str, splits: int, validate: bool = False) -> None:
-    """The splits of a data set and an arm that are not there yet, saved one by one."""
-    for split in range(splits):
+def sweep(path: str, kept: dict[str, Any], name: str, arm: str, splits: Any, validate: bool = False) -> None:
+    """The splits of a data set and an arm, from zero, that are not there yet, saved one by one."""
+    for split in splits:
         key = f"{name}/{arm}/{split + 1}"
         if key in kept:
             continue
@@ -234,16 +234,18 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=list(PUBLISHED), choices=list(PUBLISHED))
     parser.add_argument("--arms", nargs="+", default=["published", "cavity", "tuned"])
     parser.add_argument("--splits", type=int, default=20, help="the first so many of 20 splits")
+    parser.add_argument("--only", nargs="+", type=int, help="splits by number, from 1")
     parser.add_argument("--tune", action="store_true", help="score GRID on the validation rows")
     parser.add_argument("--quick", action="store_true", help="3 splits of yacht and Boston, two arms")
     options = parser.parse_args()
     if options.quick:
         options.data, options.arms, options.splits = ["yacht", "boston_housing"], ["published", "cavity"], 3
+    splits = [k - 1 for k in options.only] if options.only else range(options.splits)
     if options.tune:
         kept = load("uci_validation")
         for name in options.data:
             for arm in grid(name):
-                sweep("uci_validation", kept, name, arm, options.splits, True)
+                sweep("uci_validation", kept, name, arm, splits, True)
         lines = [[name, *(interval(each(kept, name, arm, "nll")) for arm in GRID)] for name in PUBLISHED]
         print(table("NLL on the validation rows", ["data", *GRID], lines))
         return
@@ -251,7 +253,7 @@ def main() -> None:
     kept = {} if options.quick else load(path)
     for name in options.data:
         for arm in options.arms:
-            sweep(path, kept, name, arm, options.splits)
+            sweep(path, kept, name, arm, splits)
     print(report(kept))
 
 

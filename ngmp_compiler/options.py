@@ -63,6 +63,11 @@ class Options(NamedTuple):
         return self.solver is None and 0 < self.rung == len(self.rungs) - 1
 
     @property
+    def newton(self) -> bool:
+        """Whether this rung begins with Newton's method."""
+        return self.solver is None and self.rungs[self.rung] is _NEWTON
+
+    @property
     def sweeps(self) -> int:
         """At most so many; a descent is slow and sure."""
         return MAX_SWEEPS * (4 if self.descends else 1) if self.max_sweeps is None else self.max_sweeps
@@ -79,8 +84,9 @@ class Options(NamedTuple):
 
 
 _BOLD = anderson(8, cautious=False)
+_NEWTON = anderson(8, cautious=False)  # what goes on where Newton's method has ended
 _SMALL: Any = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))  # type: ignore[arg-type]
-_LADDER = adaptive(), _BOLD, Optax(_SMALL), _BOLD
+_LADDER = adaptive(), _BOLD, _NEWTON, Optax(_SMALL), _BOLD
 MAX_SWEEPS = 500  # by default
 
 

@@ -226,7 +226,8 @@ def build(typed: Front, options: Options, carry: Carry | None = None, seen: bool
     map = Map(plan, rules, options.settles)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
     step, blocks = options.rungs[options.rung], choose_blocks(options, groups)
-    return Specialised(Solver(map, step, options.sweeps, tol, blocks, options.descends and map.stationary))
+    descends = options.descends and map.stationary
+    return Specialised(Solver(map, step, options.sweeps, tol, blocks, descends, options.newton))
 
 
 def _spread(signature: inspect.Signature, arguments: dict[str, Any]) -> dict[str, Any]:

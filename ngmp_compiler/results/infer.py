@@ -1,5 +1,6 @@
 """Infer: from a specialised program to a posterior, its derivatives those of the fixed point."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from ..passes.checks import checks
 from ..pipeline import Specialised
 from ..solve.divide import is_traced
 from ..solve.implicit import attach, envelope, flagged
+from ..solve.newton import newton
 from ..solve.solver import BLURRED, CONVERGED, INVALID, UNDEFINED, UNSETTLED, Solver, State
 from ..value import distinct
 from .blur import blurred, strained
@@ -66,7 +68,12 @@ def iterated(solver: Solver, start: Leaves) -> tuple[State, CoreResult]:
     words: list[Any] = []
 
     def run(arrays: list[Any], begin: State) -> tuple[State, Any]:
-        state, core = build(arrays).run(begin)
+        solver, spent = build(arrays), 0
+        if solver.newton:
+            leaves, spent = newton(solver, begin.leaves)
+            begin = solver.init(leaves)
+        state, core = solver.run(begin)
+        state = dataclasses.replace(state, sweeps=state.sweeps + spent)
         core, other = eqx.partition(core, is_traced)
         words.append(other)
         return state, core

@@ -76,7 +76,7 @@ def _solved(moved: Callable[[Leaves], Leaves], right: Leaves, point: Leaves, tol
         return jax.tree.map(jnp.subtract, v, back)
 
     def krylov(operator: Callable[[Leaves], Leaves], right: Leaves) -> Leaves:
-        found, solved = solve(operator, right, wanted)
+        found, solved, _ = solve(operator, right, wanted)
         return jax.tree.map(lambda x: jnp.where(solved, x, jnp.nan), found)
 
     # custom_linear_solve wants all of its right side to have a derivative, or none of it; the barrier ties it together.

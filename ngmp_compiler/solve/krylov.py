@@ -37,8 +37,8 @@ def dot(a: Vector, b: Vector) -> Float[Array, ""]:
 
 def solve(
     operator: Callable[[Vector], Vector], right: Vector, tol: float, most: int = 400
-) -> tuple[Vector, Bool[Array, ""]]:
-    """The solution, and whether its residual is below `tol |right|`.
+) -> tuple[Vector, Bool[Array, ""], Int[Array, ""]]:
+    """The solution, whether its residual is below `tol |right|`, and how many products that took.
 
     Args:
         operator: a linear function of a pytree of floating-point arrays.
@@ -76,7 +76,7 @@ def solve(
     empty = jax.tree.map(lambda x: jnp.zeros((_DIRECTIONS, *x.shape), x.dtype), right)
     start = _State(zero, right, right, empty, empty, norm, jnp.asarray(0))
     found = jax.lax.while_loop(going, step, start)
-    return found.x, found.size <= tol * norm
+    return found.x, found.size <= tol * norm, found.count
 
 
 def _overlaps(rows: Vector, q: Vector) -> Float[Array, " k"]:

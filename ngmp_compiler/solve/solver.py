@@ -51,12 +51,13 @@ REASONS = {
 RUNGS = (
     "",
     "by acceleration, after the default solver had not got there",
-    "by small steps, after the default solver and acceleration had not got there",
+    "by Newton's method, after the default solver and acceleration had not got there",
+    "by small steps, after the default solver, acceleration and Newton's method had not got there",
     "by a descent on the variational free energy, after all else had not got there: factors with several unknowns are "
     "heard by mean field (post.approximate)",
     "from where a descent on the variational free energy ends, after all else had not got there",
 )
-DESCENT, AFTER_DESCENT = 3, 4  # of these
+DESCENT, AFTER_DESCENT = 4, 5  # of these
 _SHRINK = 0.25
 _LEAST = 1e-3  # of a step that leaps, tried next
 _MAX_SHRINKS = 30
@@ -93,10 +94,11 @@ class Solver(Value):
     accepted: the step is cut to a quarter, its memory is what `AbstractStep.refused` makes of it, and the sweep counts.
     """
 
-    def __init__(self, map: Map, step: AbstractStep, max_sweeps: int, tol: float, blocks: list, descends: bool = False):
+    def __init__(self, map: Map, step: AbstractStep, max_sweeps: int, tol: float, blocks: list,
+                 descends: bool = False, newton: bool = False):  # fmt: skip
         self.map, self.step, self.max_sweeps, self.tol = map, step, max_sweeps, tol
         self.blocks: list[list[str]] = blocks  # keys of the leaves, in the order of a sweep
-        self.descends = descends  # whether the free energy may not rise: see the module docstring
+        self.descends, self.newton = descends, newton  # see the module docstring; whether Newton's method comes first
 
     def centred(self, leaves: Leaves) -> "Solver":
         """The solver of a map that is centred: see `Core.centred`."""

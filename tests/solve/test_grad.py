@@ -177,13 +177,13 @@ def test_krylov_against_dense_algebra(n):
             y = matrix @ jnp.concatenate([x["u"], x["v"]])
             return {"u": y[:1], "v": y[1:]}
 
-        x, solved = jax.jit(lambda b, product=product: solve(product, b, 1e-12))(b)
+        x, solved, _ = jax.jit(lambda b, product=product: solve(product, b, 1e-12))(b)
         assert solved
         np.testing.assert_allclose(jnp.concatenate([x["u"], x["v"]]), np.linalg.solve(matrix, both), atol=1e-9)
 
 
 def test_krylov_says_when_there_is_no_solution():
-    x, solved = solve(lambda x: x * jnp.array([1.0, 0.0]), jnp.ones(2), 1e-10)
+    x, solved, _ = solve(lambda x: x * jnp.array([1.0, 0.0]), jnp.ones(2), 1e-10)
     assert not solved and np.isfinite(x).all()
-    x, solved = solve(lambda x: x, jnp.zeros(2), 1e-10)
+    x, solved, _ = solve(lambda x: x, jnp.zeros(2), 1e-10)
     assert solved and not x.any()
