@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--resume", action="store_true")
     asked = parser.parse_args()
-    known = {r["model"]: r for r in json.loads(KEPT.read_text())["rows"]} if KEPT.exists() else {}
+    known = {r["model"]: r for r in json.loads(KEPT.read_text()).get("rows", [])} if KEPT.exists() else {}
     chosen = [each for each in cases() if asked.only in each[1].name]
     for group, case, moments in chosen:
         if not (asked.resume and case.name in known):

@@ -6,15 +6,17 @@ everywhere. Let all else that is known of x be about $N(a, 1/k)$. Then
 $P = 1/s^2 + k, \qquad x = (m/s^2 + k a)/P + u / \sqrt P$
 
 has u standard normal whatever m and s are. Without data (k = 0) this is the non-centred form; where data are sharp, it
-is the centred one. The numbers k and a come from draws of the posterior, by the regression of the slope of the other
-factors' log-density on x; they need not be right, since the volume $-\tfrac12 \log P$ is counted.
+is the centred one. Along a chain m is affine in the effect before, and all effects follow from u by one scan. The
+numbers k and a come from draws of the posterior, by the regression of the slope of the other factors' log-density on x;
+they need not be right, since the volume $-\tfrac12 \log P$ is counted.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..declare.expressions import leaves_of
@@ -46,16 +48,43 @@ class Decoupled(NamedTuple):
     out: Callable[[Draws], tuple[Draws, Array]]
 
 
-def coupled(front: Front) -> list[int]:
-    """The groups of scalar effects with a normal prior that depends on other unknowns, in the order of declaration.
+class Coupled(NamedTuple):
+    """A group of scalar effects with a normal prior that depends on other unknowns."""
 
-    Chains are left as they are; so is a model that has no such order (`ngmp.factor`), or improper priors.
-    """
+    group: int
+    chain: np.ndarray | None  # the effects in order, where each depends on the one before
+
+
+def coupled(front: Front) -> list[Coupled]:
+    """All of them, each after those it depends on; none of a model without such an order (`ngmp.factor`), or with
+    improper priors."""
     try:
         steps = order(front)
     except ModelError:
         return []
-    return [i for step in steps if step.levels is None for i in step.groups if _fits(front, front.groups[i])]
+    found = []
+    for step in steps:
+        if step.levels is None or (len(step.groups) == 1 and _is_chain(front, step.groups[0], step.levels[0])):
+            chain = None if step.levels is None else step.levels[0][:, 0]
+            found += [Coupled(i, chain) for i in step.groups if _fits(front, front.groups[i])]
+    return found
+
+
+def _is_chain(front: Front, i: int, levels: np.ndarray) -> bool:
+    """Whether every effect of a group depends on the one before only, and that in its mean only."""
+    group = front.groups[i]
+    out = group.given.arguments.get("out")
+    if levels.shape[1] != 1 or not isinstance(out, Variable) or out.picked:
+        return False
+    before = np.full(front.rolled.planes[out.plane], -1)
+    before[out.index[levels[1:, 0]]] = out.index[levels[:-1, 0]]
+    for name, own in leaves_of({k: x for k, x in group.given.arguments.items() if k != "out"}).items():
+        for x in own:
+            if isinstance(x, Variable) and x.plane == out.plane and not x.picked:
+                inside = np.isin(x.index, out.index)
+                if inside.any() and (name != "mean" or np.any((x.index != before[out.index]) & inside)):
+                    return False
+    return True
 
 
 def _fits(front: Front, group: FactorGroup) -> bool:
@@ -94,7 +123,7 @@ def decoupled(front: Front, at: Located, draws: Draws) -> Decoupled:
     def into(values: Draws) -> Draws:
         model, planes = at(values)
         new = dict(planes)
-        for i, evidence in zip(groups, known, strict=True):
+        for (i, _), evidence in zip(groups, known, strict=True):
             plane, where = made(model.groups[i])
             mean, root, _ = _given(model, i, planes, evidence)
             new[plane] = new[plane].at[where].set((planes[plane][where] - mean) / root)
@@ -103,9 +132,10 @@ def decoupled(front: Front, at: Located, draws: Draws) -> Decoupled:
     def out(values: Draws) -> tuple[Draws, Array]:
         model, planes = at(values)
         volume = jnp.zeros((), front.dtype)
-        for i, evidence in zip(groups, known, strict=True):
+        for (i, chain), evidence in zip(groups, known, strict=True):
             plane, where = made(model.groups[i])
-            mean, root, logs = _given(model, i, planes, evidence)
+            given = _given(model, i, planes, evidence)
+            mean, root, logs = given if chain is None else _along(model, i, planes, evidence, chain)
             planes = {**planes, plane: planes[plane].at[where].set(mean + root * planes[plane][where])}
             volume += jnp.sum(logs)
         return {**values, **_named(front, planes, groups)}, volume
@@ -129,18 +159,39 @@ def _given(front: Front, i: int, planes: Values, evidence: Evidence) -> tuple[Ar
     return (mean * precision + evidence.ka) / both, jax.lax.rsqrt(both), -0.5 * jnp.log(both)
 
 
-def _slopes(at: Located, groups: list[int], values: Draws) -> tuple[list[Array], list[Array]]:
-    """Of the log-density without the own prior of every effect, and the effects."""
+def _along(
+    front: Front, i: int, planes: Values, evidence: Evidence, chain: np.ndarray
+) -> tuple[Array, Array, Array]:
+    """The same along a chain, of which the plane holds u: `x_t = slope_t x_{t-1} + rest_t`, all t at once."""
+    plane, where = made(front.groups[i])
+    u, zero = planes[plane][where], jnp.zeros(len(where), front.dtype)
+
+    def at(x: Array) -> tuple[Array, Array, Array]:
+        return _given(front, i, {**planes, plane: planes[plane].at[where].set(x)}, evidence)
+
+    (rest, root, logs), (slope, _, _) = jax.jvp(at, (zero,), (jnp.ones_like(zero),))
+
+    def then(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return b[0] * a[0], b[0] * a[1] + b[1]
+
+    _, x = jax.lax.associative_scan(then, (slope[chain], (rest + root * u)[chain]))
+    return zero.at[chain].set(x) - root * u, root, logs
+
+
+def _slopes(at: Located, groups: list[Coupled], values: Draws) -> tuple[list[Array], list[Array]]:
+    """Of the log-density without the priors of a group, at its effects; and the effects."""
     model, planes = at(values)
-    gaussian = {p: x for p, x in planes.items() if jnp.issubdtype(x.dtype, jnp.floating)}
-    slope = jax.grad(lambda x: log_joint(model, {**planes, **x}))(gaussian)
     rest, effects = [], []
-    for i in groups:
+    for i, _ in groups:
         plane, where = made(model.groups[i])
-        mean, precision = _prior(model, i, planes)
-        x = planes[plane][where]
-        rest.append(slope[plane][where] + precision * (x - mean))
-        effects.append(x)
+
+        def others(x: Array, i: int = i, plane: Any = plane, where: Any = where) -> Array:
+            now = {**planes, plane: planes[plane].at[where].set(x)}
+            mean, precision = _prior(model, i, now)
+            return log_joint(model, now) - 0.5 * jnp.sum(jnp.log(precision) - precision * (x - mean) ** 2)
+
+        effects.append(planes[plane][where])
+        rest.append(jax.grad(others)(effects[-1]))
     return rest, effects
 
 
@@ -155,9 +206,9 @@ def _regressed(slope: Float[Array, "d n"], x: Float[Array, "d n"]) -> Evidence:
     return Evidence(k, jnp.where(jnp.isfinite(level), level, 0.0) + k * centre)
 
 
-def _named(front: Front, planes: Values, groups: list[int]) -> Draws:
+def _named(front: Front, planes: Values, groups: list[Coupled]) -> Draws:
     """By name, the values of the collections that hold effects of these groups."""
-    changed = {made(front.groups[i])[0] for i in groups}
+    changed = {made(front.groups[i])[0] for i, _ in groups}
     found = {}
     for name, (plane, at, _) in front.rolled.collections.items():
         if plane in changed:

@@ -84,6 +84,34 @@ def test_effects_are_freed_of_their_scale():
     np.testing.assert_allclose(volume, -0.5 * np.log(precision).sum(1), rtol=1e-5)
 
 
+def test_chains_are_freed_of_their_step():
+    """There and back, with the volume of the map: its Jacobian's, by derivatives."""
+    import jax
+
+    def walk(y):
+        ls = ngmp.sample("ls", Normal(-1.0, std=0.5))
+
+        def step(z, y):
+            z = ngmp.sample("z", Normal(0.9 * z + 0.1, std=exp(ls)))
+            ngmp.sample("y", Poisson(exp(z)), obs=y)
+            return z, None
+
+        ngmp.scan(step, ngmp.sample("z0", Normal(0.0, std=1.0)), y)
+
+    rng, inputs = np.random.default_rng(0), {"y": Y}
+    draws = {"ls": rng.normal(-1, 0.3, 50), "z0": rng.normal(size=50), "z": rng.normal(size=(50, 5))}
+    program = ngmp.compile(walk)
+    front = program.declared(**inputs)
+    maps = decoupled(front, program._located(*program._split((), inputs), front), draws)
+    inside = jax.jit(jax.vmap(maps.into))(draws)
+    assert abs(np.asarray(inside["z"]) - draws["z"]).max() > 0.1
+    back, volume = jax.jit(jax.vmap(maps.out))(inside)
+    np.testing.assert_allclose(back["z"], draws["z"], atol=1e-5)
+    one = {name: x[0] for name, x in inside.items()}
+    slope = jax.jacfwd(lambda z: maps.out({**one, "z": z})[0]["z"])(one["z"])
+    np.testing.assert_allclose(volume[0], np.linalg.slogdet(slope)[1], rtol=1e-4)
+
+
 def test_directions_that_are_narrow_stay_narrow():
     """Smooth curves: of 40 numbers most combinations are known a hundred times as well as each number."""
     t = np.linspace(0.0, 5.0, 40)
