@@ -55,7 +55,7 @@ ONLINE = ("chosen", "mixture", "chosen, strict", "mixture, strict")
 SLOW = ("NGMP, joint edges", "NGMP, beta integrated")
 DRAWN: list[Key] = [
     (STORED, "published"),
-    ("PVMP, converged", "vae"),
+    ("PVMP, 500 sweeps", "vae"),
     ("NGMP, converged", "vae"),
     ("mixture", "online"),
 ]

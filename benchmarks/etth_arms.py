@@ -89,7 +89,7 @@ def gate_arms() -> dict[str, Callable[..., Any]]:
     until: dict[str, Any] = {"max_sweeps": 500, "tol": 1e-4}
     runs = {
         "PVMP, 5 sweeps": _program(gate, families=families, rules=MEAN_FIELD, **plain),
-        "PVMP, converged": _program(gate, families=families, rules=SAME_END, **until),
+        "PVMP, 500 sweeps": _program(gate, families=families, rules=SAME_END, **until),
         "NGMP, 20 sweeps": _published,
         "NGMP, converged": _program(gate, families=families, **until),
         "NGMP, joint edges": _program(gate, families=families | {"tau": "log-gaussian"}, **until),

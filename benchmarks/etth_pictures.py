@@ -29,7 +29,7 @@ def week(task: etth.Cell, shown: dict[str, Forecast], folder: Path) -> None:
         loss = -float(np.mean(np.asarray(forecast.log_density)[rows]))
         ax.set_title(f"{task.dataset}, {task.horizon} hours ahead: {name} (NLL of this week {loss:.2f})", fontsize=9)
         ax.set_ylabel("standardised OT")
-    axes[0, 0].legend(loc="upper right", fontsize=8)
+    axes[0, 0].legend(loc="lower right", fontsize=8, ncols=2)
     axes[-1, 0].set_xlabel("day")
     folder.mkdir(parents=True, exist_ok=True)
     figure.tight_layout()

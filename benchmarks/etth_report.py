@@ -19,7 +19,7 @@ from ngmp_models import etth
 
 WEEK = 7 * 24
 STORED = "PVMP, stored precisions"
-REFERENCES = ((STORED, "published"), ("PVMP, converged", None))  # None: the context of the arm that is compared
+REFERENCES = ((STORED, "published"), ("PVMP, 500 sweeps", None))  # None: the context of the arm that is compared
 
 Key = tuple[str, str]  # arm, context
 
