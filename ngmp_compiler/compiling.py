@@ -52,7 +52,8 @@ def compile(
             as such in the model; or "auto", which chooses them as `describe` says.
         solver: any `optax` transformation, or an `ngmp.AbstractStep`; it sees `eta - eta*` as the gradient. By default
             `ngmp.adaptive()`; an eager call that has not converged in `max_sweeps` sweeps then goes on with
-            `ngmp.anderson()`, Newton's method and small steps; `post.reason` says so. Under `jit` only the first.
+            `ngmp.anderson()`, Newton's method and small steps, and begins anew by other rules (see `ladder`);
+            `post.reason` says so. Under `jit` there is only the first.
         max_sweeps: give up, and say so, after this many sweeps; by default 500, of the first solver.
         tol: how far, in its standard deviations, an undamped sweep may still move a marginal of a run that has
             converged (see `solve.solver`); by default 1e-8 in float64, 1e-4 in float32.

@@ -1,8 +1,9 @@
 """The ladder: what an eager call tries next where it has not got there.
 
-A run that has not converged goes on with the next solver; the last one starts anew, and descends on a free energy that
-has a minimum, of mean field where factors have several unknowns. From there the rules that were asked for are tried
-again: if they converge, it is theirs that is returned. An integral that has not settled, with a grid for every mode,
+A run that has not converged goes on with the next solver. The last two start anew by other rules: one hears half of
+each factor at a time (`emit.rules.halved`), one descends on a free energy that has a minimum, of mean field where
+factors have several unknowns. From where they converge the rules that were asked for are tried again: if these
+converge, it is theirs that is returned. An integral that has not settled, with a grid for every mode,
 with more nodes, with draws. Traced calls keep the first answer, with its flag.
 """
 
@@ -19,7 +20,7 @@ from jax.core import Tracer
 from .passes.condition import Carry
 from .pipeline import Static
 from .results.posterior import Posterior
-from .solve.solver import AFTER_DESCENT, DESCENT, INTEGRAL, RUNNING, STUCK, State
+from .solve.solver import DESCENT, HALVES, INTEGRAL, RUNNING, STUCK, State
 
 if TYPE_CHECKING:
     from .program import Program
@@ -47,17 +48,26 @@ def climb(
         if not np.isin(np.asarray(best.status), (RUNNING, STUCK)).all():
             break
         higher = higher._other(rung=rung)
-        descends = higher._options.descends
-        if descends and not jax.eval_shape(lambda x, p=higher: p._build(static, x, carry), dynamic).solver.descends:
-            break  # there is nothing to descend on
-        again = run(higher, init if descends else best.state)
+        options = higher._options
+        anew = options.halves or options.descends  # by rules of its own, from the start
+        if anew and not _differs(program, higher, static, dynamic, carry):
+            continue
+        again = run(higher, init if anew else best.state)
         sweeps = sweeps + again.sweeps
-        if descends and again.converged:
+        if anew:
+            rung = HALVES if options.halves else DESCENT
+        if anew and again.converged:
             own = run(program, again.state)
-            sweeps, again, rung = sweeps + own.sweeps, *((own, AFTER_DESCENT) if own.converged else (again, DESCENT))
+            sweeps, again, rung = sweeps + own.sweeps, *((own, rung + 1) if own.converged else (again, rung))
         if again.converged or again.residual < best.residual:
             best = _counted(again, post.state, sweeps, rung)
     return best
+
+
+def _differs(program: "Program", higher: "Program", static: Static, dynamic: list[Any], carry: Carry | None) -> bool:
+    """Whether a rung has something to descend on, or rules that are not those of the program."""
+    own, other = (jax.eval_shape(lambda x, p=p: p._build(static, x, carry), dynamic) for p in (program, higher))
+    return other.solver.descends if higher._options.descends else other.map.rules != own.map.rules
 
 
 def _counted(post: Posterior, first: State, sweeps: Any, rung: int) -> Posterior:

@@ -68,6 +68,11 @@ class Options(NamedTuple):
         return self.solver is None and self.rungs[self.rung] is _NEWTON
 
     @property
+    def halves(self) -> bool:
+        """Whether this rung hears half of every factor at a time."""
+        return self.solver is None and self.rungs[self.rung] is _HALVES
+
+    @property
     def sweeps(self) -> int:
         """At most so many; a descent is slow and sure."""
         return MAX_SWEEPS * (4 if self.descends else 1) if self.max_sweeps is None else self.max_sweeps
@@ -86,7 +91,8 @@ class Options(NamedTuple):
 _BOLD = anderson(8, cautious=False)
 _NEWTON = anderson(8, cautious=False)  # what goes on where Newton's method has ended
 _SMALL: Any = optax.chain(adaptive(grow=1.05, memory=0), optax.scale(0.1))  # type: ignore[arg-type]
-_LADDER = adaptive(), _BOLD, _NEWTON, Optax(_SMALL), _BOLD
+_HALVES = adaptive()  # for rules of half the power, see `Options.halves`
+_LADDER = adaptive(), _BOLD, _NEWTON, Optax(_SMALL), _HALVES, _BOLD
 MAX_SWEEPS = 500  # by default
 
 

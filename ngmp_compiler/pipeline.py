@@ -14,6 +14,7 @@ from .declare.integrated import ASKED, AUTO, MOST, Coordinates, Integrated
 from .declare.numbers import LAZY, Number
 from .declare.sample import trace
 from .emit.map import Map
+from .emit.rules.halved import halved
 from .errors import ModelError
 from .graph.groups import FactorGroup
 from .graph.index import GivenMap
@@ -223,6 +224,8 @@ def build(typed: Front, options: Options, carry: Carry | None = None, seen: bool
     plan = schedule(rolled, groups, dtype, options.executors)
     if options.descends:
         rules = {g.name: rules[g.name].variational(g.factor) if g.projected else rules[g.name] for g in plan.groups}
+    if options.halves:
+        rules = {g.name: halved(rules[g.name], g.factor) if g.projected else rules[g.name] for g in plan.groups}
     map = Map(plan, rules, options.settles)
     tol = options.tol if options.tol is not None else (1e-8 if dtype == jnp.float64 else 1e-4)
     step, blocks = options.rungs[options.rung], choose_blocks(options, groups)

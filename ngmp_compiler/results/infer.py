@@ -183,4 +183,6 @@ def _projected(map: Map, group: FactorGroup) -> str:
     several = f" through {touched} interfaces" if touched > 1 else ""
     several += f", {factor.interfaces[0]} jointly" if group.joined else ""
     how = "mean-field messages" if rule.mean_field else "messages"
-    return f"{group.name}: {how} of {factor.label} projected on {' and '.join(named)}{several} ({type(rule).__name__})"
+    power = getattr(rule, "power", 1.0)
+    name = type(rule).__name__ + ("" if power == 1 else f", power {dict(power) if isinstance(power, tuple) else power}")
+    return f"{group.name}: {how} of {factor.label} projected on {' and '.join(named)}{several} ({name})"

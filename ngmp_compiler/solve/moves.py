@@ -14,7 +14,7 @@ _ROUNDING = 8.0  # rounding units of a location that count as no move
 _AHEAD = 100.0  # times tol: how far the fixed point may be, where every sweep comes only little nearer
 _LEAPT = 0.1  # part of a step by mixing that may be left of the way after it
 _NOTHING = 64.0  # rounding units of a standard deviation: how often such steps follow each other says nothing
-_LONGEST = 1e4  # lag
+_LONGEST = 1e4  # lag, and way of steps that do not shrink
 _LONGEST_WAY = 1e8  # in steps
 _FORGETS = 0.99  # what is left of such a way in every sweep
 
@@ -43,7 +43,8 @@ class Moves(NamedTuple):
         """
         before, whole = self.distance[block], self.next[block]
         slow = jnp.maximum(distance / before, jnp.sqrt(distance / self.earlier[block]))
-        left = jnp.where(slow < 1, distance * slow / (1 - slow), jnp.inf)
+        # Where they do not shrink, so many are taken to follow: the rounding of long chains is steps of that kind.
+        left = distance * jnp.where(slow < 1, slow / (1 - slow), _LONGEST)
         left = jnp.where(self.whole[block], left, jnp.maximum(left, _LEAPT * before))
         left = jnp.where(distance > _NOTHING * jnp.finfo(self.lag.dtype).eps, left, 0.0)
         leap = distance / jnp.minimum(before, self.earlier[block])

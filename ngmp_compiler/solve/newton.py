@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LINEAR = 1e-2  # relative residual of the linear system: a better step is better only near the end
 _PRODUCTS = 100  # with the Jacobian, for one step
-_MOST = 2  # times the sweeps that follow at most: products and evaluations
+_MOST = 5  # times the sweeps that follow at most: products and evaluations
 _LEAST = 1e-3  # part of a step
 _FALL = 1e-4  # times the part: how much the gap has to shrink
 _CLOSE = 0.01  # times tol: what is left to the sweeps

@@ -53,13 +53,13 @@ RUNGS = (
     "by acceleration, after the default solver had not got there",
     "by Newton's method, after the default solver and acceleration had not got there",
     "by small steps, after the default solver, acceleration and Newton's method had not got there",
-    "by a descent on the variational free energy, after all else had not got there: factors with several unknowns are "
-    "heard by mean field (post.approximate)",
+    "by half of each factor at a time (power 1/2, post.approximate), after no solver of the whole had got there",
+    "from where half of each factor at a time ends, after nothing else had got there",
+    "by a descent on the variational free energy, after all else: several unknowns by mean field (post.approximate)",
     "from where a descent on the variational free energy ends, after all else had not got there",
 )
-DESCENT, AFTER_DESCENT = 4, 5  # of these
-_SHRINK = 0.25
-_LEAST = 1e-3  # of a step that leaps, tried next
+HALVES, DESCENT = 4, 6  # of these; followed by that from where they end
+_SHRINK, _LEAST = 0.25, 1e-3  # of a step that was refused; of one that leaps, tried next
 _MAX_SHRINKS = 30
 _MANY_SHRINKS = 4  # a run that ends in the midst of so many was stopped by them, not by the number of sweeps
 _DIGITS = 0.6  # of those of a precision that a free energy has, a sum of large terms

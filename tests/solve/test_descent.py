@@ -61,6 +61,18 @@ def test_the_rules_that_were_asked_for_go_on_from_there(ladder):
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged")
+def test_half_of_each_factor_at_a_time(ladder):
+    """What is returned is the fixed point of half the power, by name, where the whole does not go on from there."""
+    ladder(NONE, _options._HALVES, _options._LADDER[-1])
+    post = ngmp.compile(noisy)(y=Y)
+    half = ngmp.compile(noisy, method=ngmp.NGMP(power=0.5), solver=ngmp.adaptive())(y=Y)
+    assert bool(post.converged) and "half of each factor" in post.reason and "0.5" in post.approximate[0]
+    np.testing.assert_allclose(post.free_energy, half.free_energy, atol=1e-8)
+    np.testing.assert_allclose(post["m"].variance, half["m"].variance, rtol=1e-6)
+    np.testing.assert_allclose(post["tau"].rate, half["tau"].rate, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*has not converged")
 def test_a_free_energy_never_rises_whatever_the_step(ladder):
     """Of steps two and a half times as long as the whole one the plain solver makes an oscillation."""
     ladder(NONE, FAR)

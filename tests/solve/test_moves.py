@@ -26,6 +26,8 @@ def after(*distances: float) -> bool:
         ((9.000003e-9, 9.000002e-9, 9.000001e-9), False),  # ten million more of these are a tenth of a deviation
         ((9e-9, 7e-9, 9e-9, 7e-9), False),  # and so are these, of two that take turns
         ((1e-6, 1e-7), False),  # too far
+        ((1e-11, 2e-11, 1e-11, 2e-11), True),  # rounding: a chain of 3288 went on for 300 sweeps like this
+        ((1e-10, 2e-10, 1e-10, 2e-10), False),
     ],
 )
 def test_steps_that_follow_count(distances, ends):
