@@ -33,7 +33,6 @@ from etth_arms import (  # noqa: E402
     Fold,
     Forecast,
     best_single,
-    consensus_arm,
     equal_weights,
     folds,
     gate_arms,
@@ -74,7 +73,7 @@ def arms() -> dict[str, Callable[[Fold, Fold], Forecast]]:
         f"{kind}, {'ReLU' if relu else 'affine'}": lambda whole, part, k=kind, r=relu: chosen(k, r, whole, part)
         for kind, relu in product(("Adam", "IVON"), (False, True))
     }
-    plain = {"best single expert": best_single, "equal weights": equal_weights, "NGMP, consensus": consensus_arm()}
+    plain = {"best single expert": best_single, "equal weights": equal_weights}
     return {name: lambda whole, _, run=run: run(whole) for name, run in plain.items()} | gates | trained
 
 

@@ -20,7 +20,6 @@ from ngmp_models import etth, precision_gated
 MEAN_FIELD = {"z": ngmp.VMP(), "carrier": ngmp.PVMP(), "y": ngmp.PVMP()}
 SAME_END = {"z": ngmp.VMP(), "carrier": ngmp.NCVMP(), "y": ngmp.NCVMP()}  # one projection, the same fixed points
 BATCHED = (None, 1, None, 0, None)  # experts, of the arguments of `_program`
-THIN = 6  # errors of neighbouring hours are nearly one number
 
 
 class Fold(NamedTuple):
@@ -107,45 +106,6 @@ def gated(run: Callable[..., Any], fold: Fold) -> Forecast:
     )
     note = f"{int(np.sum(done))}/{len(w)} converged, sweeps <= {int(np.max(sweeps))}"
     return Forecast(gaussian(fold.new_y, fused.mean, fused.variance), fused.mean, fused.variance, note)
-
-
-# -- errors that are correlated ----------------------------------------------------------------------------------------
-
-
-def consensus_arm() -> Callable[[Fold], Forecast]:
-    """`precision_gated.consensus` around what the gates of 20 sweeps fuse: weights may move by 0.05 each, the scale is
-    learned, and depends on how certain the gates are. Gates that make its centre on fitted rows are fitted on the other
-    half of them."""
-    gates = jax.jit(jax.vmap(_published, BATCHED))
-    program = ngmp.compile(precision_gated.consensus, max_sweeps=500, tol=1e-5)
-    fit = jax.jit(lambda inputs: program(**inputs))
-
-    def arm(fold: Fold) -> Forecast:
-        n, half = len(fold.y), len(fold.y) // 2
-        parts = (slice(n - half, n), slice(0, half)), (slice(0, half), slice(half, n))
-        there = fold.context, fold.forecasts, fold.y
-        crossed = [gated(gates, Fold(*(x[a] for x in there), *(x[b] for x in there))) for a, b in parts]
-        fused, new = jax.tree.map(lambda *x: np.concatenate(x), *(f[:3] for f in crossed)), gated(gates, fold)
-        level = -float(np.log(np.mean((fold.y - fused[1]) ** 2)))
-        middle = float(np.mean(np.log(fused[2])))
-        given = lambda f, mean, variance: (  # noqa: E731
-            f - np.asarray(mean)[:, None], np.asarray(mean), np.c_[np.ones(len(f)), middle - np.log(variance)]
-        )  # fmt: skip
-        spread, centre, psi = given(fold.forecasts, *fused[1:])
-        inputs = {"spread": spread, "centre": centre, "psi": psi, "y": fold.y}
-        prior = {
-            "v_variance": np.full(spread.shape[1], 0.05**2),
-            "u_mean": np.array([level, 0.0]),
-            "u_variance": np.ones(2),
-        }
-        post = fit({k: x[::THIN] for k, x in inputs.items()} | prior)
-        moments = precision_gated.consensus_moments(post["v"], post["u"], *given(fold.new_forecasts, *new[1:3]))
-        mean, variance, s, s_variance = moments
-        log_p = precision_gated.log_scale_mixture(fold.new_y, *moments)
-        note = f"converged {bool(post.converged)}, sweeps {int(post.sweeps)}"
-        return Forecast(log_p, mean, variance + jnp.exp(-s + 0.5 * s_variance), note)
-
-    return arm
 
 
 # -- baselines ---------------------------------------------------------------------------------------------------------
