@@ -43,6 +43,7 @@ from report import RESULTS, save, table  # noqa: E402
 import ngmp_compiler as ngmp  # noqa: E402
 from ngmp_compiler.pipeline import Specialised  # noqa: E402
 from ngmp_compiler.results.infer import posterior, settle  # noqa: E402
+from ngmp_compiler.results.reports import LogGaussian  # noqa: E402
 from ngmp_compiler.solve.solver import Solver  # noqa: E402
 
 BARS = {np.float64: (1e-4, 1e-3), np.float32: (1e-2, 3e-2)}
@@ -84,12 +85,13 @@ def call(program: ngmp.Program, inputs: dict[str, Any], init: Any = None) -> ngm
 def summary(post: ngmp.Posterior) -> tuple[Any, ...]:
     """What is kept of a posterior, under `vmap`."""
     good = ~jnp.isnan(post.free_energy) & ~jnp.isnan(post.residual)
-    for q in post.marginals.values():
+    marginals = {name: q.log if isinstance(q, LogGaussian) else q for name, q in post.marginals.items()}
+    for q in marginals.values():
         good &= jnp.all(q.is_proper())
         for x in q.location_scale():
             good &= jnp.all(jnp.isfinite(x))
     places = {}
-    for name, q in post.marginals.items():
+    for name, q in marginals.items():
         location, square = q.location_scale()
         places[name] = location, square, jnp.max(jnp.abs(location), tuple(range(-q.event_ndim, 0)), keepdims=True)
     return places, good, post.converged, post.sweeps, post.state

@@ -15,6 +15,7 @@ from reliability_draws import Draw, Template
 from reliability_likelihoods import TEMPLATES as OTHERS
 from reliability_noise import TEMPLATES as NOISE
 from reliability_regressions import TEMPLATES as REGRESSIONS
+from reliability_scales import TEMPLATES as SCALES
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Bernoulli, Binomial, MvNormal, NegativeBinomial, Normal, Poisson, StudentT, dot, exp
@@ -142,5 +143,5 @@ _VARIANTS = {
 }
 TEMPLATES: dict[str, Template] = {
     **{f"{name} {kind}": make(name) for name in LIKELIHOODS for kind, make in _SHAPES.items()},
-    **_VARIANTS, **NOISE, **CLASSES, **REGRESSIONS, **OTHERS,
+    **_VARIANTS, **NOISE, **CLASSES, **REGRESSIONS, **OTHERS, **SCALES,
 }  # fmt: skip

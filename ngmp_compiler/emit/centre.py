@@ -163,13 +163,17 @@ def _nonzero(c: Any, op: str) -> Any:
 
 
 def widen(
-    mean: Float[Array, "n *width"], spread: Float[Array, "n *width width"]
+    mean: Float[Array, "n *width"], spread: Float[Array, "n *width width"], several: bool
 ) -> tuple[Float[Array, "n *width width"], Bool[Array, " n"]]:
-    """Variances (or covariances) with those that are zero, to rounding, replaced; and which rows are points."""
+    """Variances (or covariances) with those that are zero, to rounding, replaced; and which rows are points.
+
+    Of several variables, which may cancel, that is a matter of rounding; of one, the coefficients are zero.
+    """
     variance = spread if mean.ndim == 1 else jnp.diagonal(spread, axis1=-2, axis2=-1)
     fixed, centre = jax.lax.stop_gradient((variance, mean))
     unit, typical = float(jnp.finfo(variance.dtype).eps), _typical(fixed, centre)
-    flat = jnp.abs(fixed) <= unit**0.75 * typical  # not if it is negative by more: that is improper
+    # Not if it is negative by more: that is improper. A datum may be known 10^7 times better than its neighbours.
+    flat = jnp.abs(fixed) <= jnp.where(several | (fixed <= 0), unit**0.75, unit**2) * typical
     floor = jnp.maximum(min(unit**0.75, _NARROW) * typical, (_APART * unit * centre) ** 2)
     if mean.ndim == 1:
         return jnp.where(flat, jnp.maximum(variance, floor), variance), flat

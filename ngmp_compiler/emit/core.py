@@ -236,7 +236,7 @@ class Core(Value):
         for f, (_, mean, spread) in solution.functionals.items():
             mean = mean if about is None else mean + stage.offsets[f]
             if f in self.vanishing:
-                spread, points[self.keys[f]] = widen(mean, spread)
+                spread, points[self.keys[f]] = widen(mean, spread, len(self.plan.functionals[f][2].links) > 1)
             moments[f] = mean, spread
         return moments, points
 

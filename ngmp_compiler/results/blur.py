@@ -45,6 +45,14 @@ def blurred(q: AbstractFamily) -> Bool[Array, ""]:
     return jnp.any((error > _BLURRED + written) | (unit * _changed(q.precision, q.covariance) > _BLURRED))
 
 
+def unusable(q: AbstractFamily) -> Bool[Array, ""]:
+    """Whether a marginal is improper, or has no location or scale; classes may be impossible."""
+    bad = jnp.any(~q.is_proper()) if q.core != "categorical" else jnp.asarray(False)
+    for x in q.location_scale():
+        bad |= jnp.any(~jnp.isfinite(x))
+    return bad
+
+
 def _changed(matrix: Float[Array, "*b d d"], inverse: Float[Array, "*b d d"]) -> Float[Array, " *b"]:
     """What one unit in every entry of a matrix makes of the diagonal of its inverse, in parts of itself, at most."""
     scale = jnp.sqrt(jnp.diagonal(inverse, axis1=-2, axis2=-1))

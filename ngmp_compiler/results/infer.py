@@ -1,6 +1,7 @@
 """Infer: from a specialised program to a posterior, its derivatives those of the fixed point."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -20,9 +21,9 @@ from ..pipeline import Specialised
 from ..solve.divide import is_traced
 from ..solve.implicit import attach, envelope, flagged
 from ..solve.newton import newton
-from ..solve.solver import BLURRED, CONVERGED, INVALID, UNDEFINED, UNSETTLED, Solver, State
+from ..solve.solver import BLURRED, CONVERGED, INVALID, STUCK, UNDEFINED, UNSETTLED, Solver, State
 from ..value import distinct
-from .blur import blurred, strained
+from .blur import blurred, strained, unusable
 from .misfit import misfit
 from .posterior import Members, Posterior, runs, topology
 from .reports import reports
@@ -135,6 +136,9 @@ def posterior(program: Specialised, state: State, result: CoreResult | None = No
     for q in result.planes.values():
         lost |= blurred(q)
     status = jnp.where(((status == CONVERGED) | ~result.proper) & lost, BLURRED, status)
+    result = result._replace(planes={plane: q.mended() for plane, q in result.planes.items()})
+    bad = functools.reduce(jnp.logical_or, [unusable(q) for q in result.planes.values()], jnp.asarray(False))
+    status = jnp.where((status == CONVERGED) & bad, BLURRED if plan.dtype == jnp.float32 else STUCK, status)
     violated = [jnp.any(~check.ok) for check in checks(plan)]  # no posterior can be computed from such values
     status = jnp.where(jnp.any(jnp.stack(violated)), INVALID, status) if violated else status
     marginals = {}

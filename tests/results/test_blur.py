@@ -6,7 +6,7 @@ import pytest
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, MvNormal, Normal, StructuredVMP, Wishart
-from ngmp_compiler.results.blur import blurred
+from ngmp_compiler.results.blur import blurred, unusable
 from ngmp_kernels import families
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged", "ignore:the whole model is computed in float32")
@@ -35,6 +35,22 @@ def test_a_wishart_whose_prior_is_rounded_away(size, lost):
         assert "float32 loses digits here; use float64" in poor.reason
     else:
         np.testing.assert_allclose(poor["W"].mean, exact, rtol=1e-3)
+
+
+def test_no_marginal_is_improper_where_rounding_leaves_no_matrix():
+    """Two columns that are nearly copies, 10^5 in size: the inverse scale has no Cholesky factor in float32."""
+    u = np.random.default_rng(0).normal(size=(8, 1))
+    good, poor = both(ngmp.compile(scatter), 1e5 * np.concatenate([u, u * (1 + 1e-7)], 1) + 1, 100.0)
+    assert bool(good.converged) and not bool(poor.converged)
+    assert "float32 loses digits here" in poor.reason
+    assert bool(poor["W"].is_proper()) and not bool(unusable(poor["W"]))
+
+
+def test_what_is_unusable():
+    assert not unusable(families.Gaussian.from_mean_variance(jnp.zeros(2), jnp.ones(2)))
+    assert unusable(families.Gaussian(jnp.zeros(2), jnp.array([-0.5, 0.5])))
+    assert unusable(families.Gaussian(jnp.array([0.0, jnp.nan]), jnp.array([-0.5, -0.5])))
+    assert not unusable(families.Categorical(jnp.array([0.0, -jnp.inf])))  # a class may be impossible
 
 
 def walk(y, q, r):

@@ -174,6 +174,10 @@ class AbstractFamily(Averages, Shown, eqx.Module):
         variance; a family whose variance may vanish or be infinite says what stands for them."""
         return self.mean, self.variance
 
+    def mended(self) -> Self:
+        """Where rounding alone has left q improper, a proper member a few units away; by default itself."""
+        return self
+
     def slack(self) -> tuple[Array, ...]:
         """Affine functions of eta, (*b, ...), that are positive where q is proper: how far it is from improper."""
         return ()
@@ -233,11 +237,8 @@ class AbstractFamily(Averages, Shown, eqx.Module):
     def quantile(self, p: ArrayLike) -> Array:
         """The z with `P(z' <= z) = p`, of every entry of a vector by itself; of classes the smallest that reaches p.
 
-        Args:
-            p: a probability strictly between 0 and 1, or an array of them.
-
-        Returns:
-            An array of shape `(*p.shape, *b, *event)`; without event axis for a Categorical.
+        p is strictly between 0 and 1, or an array of such. The shape is `(*p.shape, *b, *event)`; of a Categorical
+        without event axis.
         """
         check_probabilities(p)
         p = jnp.asarray(p, self.dtype)

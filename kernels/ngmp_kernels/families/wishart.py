@@ -16,6 +16,7 @@ from .mv_gaussian import _symmetric
 
 _LOG_2, _LOG_PI = math.log(2.0), math.log(math.pi)
 _NEWTON = 40
+_ROUNDING = 16.0  # units, times d, that a diagonal may have lost
 
 
 def _halves(df: Float[Array, "*b"], d: int) -> Float[Array, "*b d"]:
@@ -133,6 +134,13 @@ class Wishart(AbstractFamily):
         finite = jnp.all(jnp.isfinite(self.eta1), axis=(-2, -1)) & jnp.isfinite(self.eta2)
         definite = jnp.all(jnp.isfinite(diagonal) & (diagonal > 0), axis=-1)
         return finite & definite & (self.df > self.eta1.shape[-1] - 1)
+
+    def mended(self) -> Self:
+        """With a little more on the diagonal of an inverse scale that has a Cholesky factor no more."""
+        d, given = self.eta1.shape[-1], jax.lax.stop_gradient(self.eta1)
+        more = _ROUNDING * d * jnp.finfo(self.dtype).eps * jnp.eye(d, dtype=self.dtype) * given
+        broken = ~jnp.isfinite(self._chol[..., :1, :1])
+        return type(self)(self.eta1 + jnp.where(broken, more, 0), self.eta2)
 
     def sample(self, key: PRNGKeyArray, shape: tuple[int, ...] = ()) -> Array:
         """Bartlett: `W = L A A^T L^T`, `S = L L^T`, A lower triangular, normal below a diagonal of chi variables."""
