@@ -30,15 +30,14 @@ PATH = "uci_rows"
 
 def turned(phi: Any, held: Any, mean: Any, variance: Any) -> tuple[np.ndarray, ...]:
     """Features (n, n) and their prior mean; features of held-out rows, what is missing of their variance and mean."""
-    n, root = len(phi), jnp.sqrt(variance)
-    own, other = np.asarray(phi * root), np.asarray(held * root)
+    scale = jnp.sqrt(variance)
+    own, other = np.asarray(phi * scale), np.asarray(held * scale)
     square, u = np.linalg.eigh(own @ own.T)
     known = square > 1e-12 * square.max()
     root = np.sqrt(np.where(known, square, 1.0))
-    features, new = known * u * root, other @ (own.T @ (known * u / root))
-    prior = np.linalg.lstsq(features, np.asarray(phi @ mean), rcond=None)[0]
+    v = own.T @ (known * u / root)
+    features, new, prior = known * u * root, other @ v, np.asarray(mean / scale) @ v
     missing = np.maximum((other**2).sum(1) - (new**2).sum(1), 0.0)
-    assert features.shape == (n, n)
     return features, prior, new, missing, np.asarray(held @ mean) - new @ prior
 
 

@@ -69,7 +69,7 @@ def test_half_of_each_factor_at_a_time(ladder):
     assert bool(post.converged) and "half of each factor" in post.reason and "0.5" in post.approximate[0]
     np.testing.assert_allclose(post.free_energy, half.free_energy, atol=1e-8)
     np.testing.assert_allclose(post["m"].variance, half["m"].variance, rtol=1e-6)
-    np.testing.assert_allclose(post["tau"].rate, half["tau"].rate, rtol=1e-6)
+    np.testing.assert_allclose(post["tau"].variance, half["tau"].variance, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*has not converged")

@@ -1,13 +1,12 @@
 """Half of a factor at a time: what a rule becomes where its cavities turn improper for ever."""
 
 import dataclasses
-
-from ngmp_kernels import AbstractProjected
+from typing import Any
 
 from .base import AbstractRule
 
 
-def halved(rule: AbstractRule, factor: AbstractProjected) -> AbstractRule:
+def halved(rule: AbstractRule, factor: Any) -> AbstractRule:
     r"""The rule of half the power on a factor of two interfaces; the rule itself where it has no power to halve.
 
     A cavity of the power p is $\lambda - p \eta$, so of a leaf that outweighs all else half is left in it. Rows whose
