@@ -24,7 +24,7 @@ import ngmp_compiler as ngmp  # noqa: E402
 import ngmp_models  # noqa: E402
 from ngmp_compiler import Gamma, MvNormal, Normal, dot  # noqa: E402
 from ngmp_compiler.executors.gaussian.base import Potential  # noqa: E402
-from ngmp_compiler.executors.gaussian.part import Piece, PieceLink  # noqa: E402
+from ngmp_compiler.executors.gaussian.pieces import Piece, PieceLink  # noqa: E402
 from ngmp_compiler.executors.gaussian.vectors import Term, Vectors  # noqa: E402
 from ngmp_compiler.graph.index import index_map  # noqa: E402
 from ngmp_compiler.graph.planes import Plane  # noqa: E402

@@ -34,7 +34,7 @@ def compile(
     Args:
         model: declares the model with `ngmp.sample`, `ngmp.scan`, `ngmp.factor`.
         method: the message rule of every interface without a conjugate kernel. By default `NGMP()`, but `EP()` on the
-            kinds of factors that `describe` names with the reason (see `passes.prefer`).
+            kinds of factors that `describe` names with the reason (see `passes.rules`).
         rules: rules by site name, where they differ from `method`.
         families: by variable name, asserted against the model; "log-gaussian" makes a Gamma variable `exp(log_<name>)`.
         factorise: clusters that are independent of each other: `[("x", "tau")]` is q(x) q(tau), and a nested tuple

@@ -19,20 +19,13 @@ from .errors import ModelError
 from .graph.groups import FactorGroup
 from .graph.index import GivenMap
 from .lift.own import Lifted, went_through_jax
-from .options import (
-    Options,
-    check_repeats,
-    check_rules,
-    choose_blocks,
-    choose_rules,
-    rules_by_kind,
-    set_apart,
-)
+from .options import Options
 from .passes.condition import Carry, check_sources, replace_priors, unobserved
 from .passes.factorise import factorise
 from .passes.join import join
 from .passes.lower import lower, shared_scales
 from .passes.roll import Rolled, roll
+from .passes.rules import check_repeats, check_rules, choose_blocks, choose_rules, rules_by_kind, set_apart
 from .precision import input_name, precision, widen_halves
 from .schedule.choose import Plan, schedule
 from .solve.solver import Solver

@@ -7,6 +7,7 @@ grown fails, and so does one that is no longer needed.
 import ast
 import functools
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,6 +124,24 @@ def test_the_glossary_has_at_most_thirty_terms():
     terms = [term.strip() for row in rows if row.startswith("| *") for term in row.split("|")[1].split(",")]
     assert 15 < len(terms) <= 30 and len(set(terms)) == len(terms)
     assert all(term.startswith("*") and term.endswith("*") for term in terms)
+
+
+def test_what_must_be_read_is_as_short_as_it_says():
+    """Every open set: the files to read, with their lines, and fewer than 300 of these in all."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    walks = text[text.index("[start:open]") : text.index("[end:open]")].split("\n- **")[1:]
+    for walk in walks:
+        named = re.findall(r"`([\w/]+\.py)` \((\d+)\)", walk)
+        actual = {name: [parsed(f)[1] for f in files(*LIBRARY) if f.endswith(f"/{name}")] for name, _ in named}
+        assert named and all(int(lines) in actual[name] for name, lines in named), (walk[:30], actual)
+        assert sum(int(lines) for _, lines in named) < 300, walk[:30]
+
+
+def test_every_room_is_listed():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rooms = {p.parent.name for p in (ROOT / "ngmp_compiler").glob("*/__init__.py")}
+    table = text[text.index("## Rooms") : text.index("## Glossary")]
+    assert not [room for room in rooms if f"`{room}/`" not in table]
 
 
 FORBIDDEN = ("gc.disable", "gc.freeze", "jax.config.update", "jax.config.jax_", "np.seterr", "np.random.seed")

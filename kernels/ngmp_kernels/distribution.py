@@ -7,7 +7,6 @@ expression classes: it only applies `+`, `-`, `*` and reads `.shape`.
 """
 
 import copy
-import difflib
 import inspect
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 
 from .factor import AbstractFactor, Values
 from .families import AbstractFamily
+from .words import refusal
 
 # Kinds of arguments.
 CONSTANT = frozenset({"constant"})  # a number or an array, traced or not
@@ -102,15 +102,9 @@ class Distribution:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # Python's own words for `Normal(0.0, 1.0)` do not say that scales go by keyword, nor which there are.
-        known = cls._positional + cls._keywords
-        unknown = [name for name in kwargs if name not in known]
-        if len(args) > cls._most or unknown:
-            first = f"{', '.join(cls._positional)} by position" if cls._positional else "nothing by position"
-            last = f" and by keyword {', '.join(f'{k}=' for k in cls._keywords)}" if cls._keywords else ""
-            got = [f"{len(args)} positional arguments"] if len(args) > cls._most else []
-            meant = {name: cls.also_called.get(name) or _meant(name, known) for name in unknown}
-            got += [f"{name}=" + (f" (did you mean {word}=?)" if word else "") for name, word in meant.items()]
-            raise TypeError(f"{cls.__name__} takes {first}{last}; got {' and '.join(got)}")
+        wrong = refusal(cls.__name__, cls._positional, cls._keywords, cls._most, cls.also_called, args, kwargs)
+        if wrong:
+            raise TypeError(wrong)
         out = super().__new__(cls)
         out.said = ""
         return out
@@ -170,29 +164,6 @@ class Distribution:
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
         return f"{type(self).__name__}({inside})"
-
-
-_OTHER_WORDS = {  # of NumPyro, PyMC, Stan, SciPy and RxInfer, with what they may mean here, the likeliest first
-    "loc": ("mean",), "mu": ("mean",), "location": ("mean",), "m": ("mean",),
-    "scale": ("std", "rate"), "sd": ("std", "scale"), "sigma": ("std", "scale"), "stddev": ("std",), "stdev": ("std",),
-    "var": ("variance",), "v": ("variance",), "sigma2": ("variance",), "tau": ("precision",), "w": ("precision",),
-    "cov": ("covariance",), "covariance_matrix": ("covariance",), "Sigma": ("covariance",),
-    "precision_matrix": ("precision",), "prec": ("precision",), "scale_tril": ("covariance",),
-    "p": ("probs", "probability"), "prob": ("probs", "probability"), "theta": ("probs",), "probability": ("probs",),
-    "probs": ("logits", "probability"), "gate": ("probability",), "psi": ("probability",), "logit_p": ("logits",),
-    "eta": ("logits",), "logit": ("logits",), "total_count": ("n",), "trials": ("n",), "size": ("n",),
-    "alpha": ("concentration", "dispersion", "a"), "shape": ("concentration",), "k": ("concentration",),
-    "concentration1": ("a",), "concentration0": ("b",), "beta": ("rate", "b", "scale"), "lam": ("rate",),
-    "lambda_": ("rate",), "lamda": ("rate",), "nu": ("df",), "dof": ("df",), "lower": ("low",), "upper": ("high",),
-    "a": ("concentration", "low"), "b": ("rate", "scale", "high"), "log_rate": ("rate",), "phi": ("dispersion",),
-    "kappa": ("concentration",), "std": ("scale",), "rate": ("scale", "mean"), "V": ("scale",),
-}  # fmt: skip
-
-
-def _meant(name: str, known: tuple[str, ...]) -> str | None:
-    """The parameter that another library calls so, or that is spelled nearly so."""
-    found = [word for word in _OTHER_WORDS.get(name, ()) if word in known]
-    return (found or difflib.get_close_matches(name, known, n=1) or [None])[0]
 
 
 REGISTRY: dict[str, type[Distribution]] = {}

@@ -127,7 +127,7 @@ class AbstractProjected(AbstractFactor):
     """When Gaussian interfaces are one edge: "always", "shared", "chains" or "asked"; see `passes.join`."""
 
     matches: ClassVar[str] = ""
-    """Where moments are matched (EP) if no rule is asked for: "jointly", "own" or nowhere; see `passes.prefer`."""
+    """Where moments are matched (EP) if no rule is asked for: "jointly", "own" or nowhere; see `passes.rules`."""
 
     def log_message(self, j: int, cavities: Cavities) -> LogMessage:
         """The exact belief-propagation log-message toward interface `j`, a function (Q, n) -> (Q, n) of `z_j`:

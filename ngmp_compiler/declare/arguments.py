@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .compound import Product, Take
-from .frame import Frame, is_open, outermost, refuse, report
+from .frame import Frame, is_open, refuse, report
 from .functions import as_vector, scalars, sides, stack
 from .inputs import Input, as_constant
 from .smooth import Smooth, as_node, is_function
@@ -204,12 +204,12 @@ def checked_observation(name: str, distribution: Any, obs: Any) -> Any:
     return obs
 
 
-def plated(name: str, batch: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """A batch shape with the axes of open plates."""
-    if batch is None or not (outer := outermost()).plates:
+def plated(root: Frame, name: str, batch: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """A batch shape with the axes of the plates that are open in the frame of the model."""
+    if batch is None or not root.plates:
         return batch
     try:
-        return outer.in_plates(batch)
+        return root.in_plates(batch)
     except ValueError:
         works = "plates are axes of the parameters, counted from the right"
-        refuse(name, None, f"parameters of shape {batch} in plates of sizes {outer.plates} by axis", works)
+        refuse(name, None, f"parameters of shape {batch} in plates of sizes {root.plates} by axis", works)

@@ -9,7 +9,7 @@ from ngmp_kernels.families import FAMILIES
 
 from .arguments import checked_arguments, site_name
 from .expressions import Expression, OnArray, Shape
-from .frame import Site, current_frame, outermost, refuse
+from .frame import Site, current_frame, refuse
 from .redirect import redirected
 from .renewed import touches_new
 
@@ -74,13 +74,13 @@ def functional(name: str, energy: Callable[..., Any], *arguments: Any) -> None:
     name = site_name(frame, "ngmp.functional(name, energy, *variables)", name)
     if not callable(energy):
         refuse(name, "energy", f"{energy!r} cannot be called", "give a function of marginals")
-    if frame is not outermost():
+    if frame is not frame.root:
         works = "declare it after the scan, of the path that the scan returns"
         refuse(name, None, "an energy of whole variables was declared inside the body of an ngmp.scan", works)
     if any(site.name == name for site in frame.sites):
         refuse(name, None, "the name is taken, and an energy is one term", "give it a name of its own")
     found = checked_arguments(name, EnergyOf(name, energy, arguments))
-    if outermost().fresh is not None and not touches_new(found):
+    if frame.root.fresh is not None and not touches_new(frame.root, found):
         return
     values = {k: _whole(name, k, x) if getattr(x, "is_expression", False) else x for k, x in found.items()}
     if not any(isinstance(x, Whole) for x in values.values()):

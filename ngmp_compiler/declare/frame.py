@@ -64,6 +64,7 @@ class Frame:
         self.coordinates: Any = None  # of the sites that are integrated: see `declare.integrated`
         self.fresh: frozenset[str] | None = None  # in a second run: see `declare.renewed`
         self.notes: list[tuple[str, str, str]] = []  # of a foreign model: site, line of its source, what was recognised
+        self.root = self  # the frame of the model itself, whatever loops are open inside of it
         self.gaps = False  # whether observations that are not finite are missing ones
         self.plates: dict[int, int] = {}  # sizes of the open plates by axis, -1, -2, ...; those of the outermost count
 
@@ -164,6 +165,7 @@ def attempt():
 def recording(frame: Frame):
     """Record declarations in `frame`."""
     frames = _frames.get()
+    frame.root = (*frames, frame)[0]
     if frame.problems is None:
         frame.problems = frames[-1].problems if frames else []
     token = _frames.set((*frames, frame))

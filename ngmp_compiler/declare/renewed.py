@@ -3,7 +3,8 @@
 `both(model)` is the model of old and new inputs together. In the second run a variable that does not belong to the
 rows of an input that changed is the one of the first; others are new, with their priors, and so are the members of a
 plate beyond those of the first run (new groups). Outcomes are masked, so that nothing is learned from them.
-`continued(model)` takes values that are not finite for missing ones.
+`continued(model)` takes values that are not finite for missing ones. The frame that functions here are given is that of
+the model itself, whose `fresh` says that this is a second run.
 """
 
 import functools
@@ -17,7 +18,7 @@ from ngmp_kernels import Deterministic, VectorDeterministic
 
 from .arguments import batch_shape_of, common_batch_shape, event_shape_of
 from .expressions import leaves_of
-from .frame import outermost
+from .frame import Frame, outermost
 from .inputs import Input, unwrap
 from .variables import Variable
 
@@ -53,19 +54,18 @@ def continued(model: Callable[..., Any]) -> Callable[..., Any]:
     return declared
 
 
-def declared_before(name: str, distribution: Any, arguments: dict[str, Any], obs: Any) -> Any:
+def declared_before(frame: Frame, name: str, distribution: Any, arguments: dict[str, Any], obs: Any) -> Any:
     """In a second run: what the first has declared under this name, if that is not of rows that are new; else None.
 
     Of a plate that has grown, the first members are those of the first run.
     """
-    frame = outermost()
-    if frame.fresh is None or obs is not None or isinstance(distribution, (Deterministic, VectorDeterministic)):
+    if obs is not None or isinstance(distribution, (Deterministic, VectorDeterministic)):
         return None
     own = name.removeprefix(NEW)
     if frame.coordinates is not None and own in frame.coordinates.found:
         return Input(frame.coordinates.found[own].value)
     node = frame.nodes.get(own)
-    if node is None or node.collected or len(node.rows) > 1 or own in frame.fresh:
+    if node is None or node.collected or len(node.rows) > 1 or own in (frame.fresh or ()):
         return None
     batch = frame.in_plates(common_batch_shape(name, distribution, arguments) or ())
     before = Variable(frame, node.plane, node.rows[0])
@@ -99,10 +99,9 @@ def grown(own: str, known: tuple[Variable, Any], sample: Callable[..., Any]) -> 
     return before.at(np.concatenate([before.index, after.index]))
 
 
-def unseen(name: str, distribution: Any, obs: Any, mask: Any) -> tuple[Any, Any]:
-    """Observation and mask of a site as they are, or, in a second run, as what is predicted."""
-    frame = outermost()
-    if frame.fresh is not None and (obs is not None or only_predicted(name, distribution)):
+def unseen(frame: Frame, name: str, distribution: Any, obs: Any, mask: Any) -> tuple[Any, Any]:
+    """Observation and mask of a site, in a second run as what is predicted; where they may have gaps, without these."""
+    if frame.fresh is not None and (obs is not None or only_predicted(frame, name, distribution)):
         if obs is None:
             shape = event_shape_of(name, distribution) if distribution.event_ndims.get("out") else ()
             obs = np.full(shape, np.nan)
@@ -114,16 +113,13 @@ def unseen(name: str, distribution: Any, obs: Any, mask: Any) -> tuple[Any, Any]
     return obs, mask
 
 
-def only_predicted(name: str, distribution: Any) -> bool:
+def only_predicted(frame: Frame, name: str, distribution: Any) -> bool:
     """Whether a site without data is, in a second run, an outcome to be predicted: it was observed in the first."""
-    frame = outermost()
-    if frame.fresh is None:
-        return False
     return name.removeprefix(NEW) in frame.observed or distribution.family is None
 
 
-def touches_new(arguments: dict[str, Any]) -> bool:
+def touches_new(frame: Frame, arguments: dict[str, Any]) -> bool:
     """In a second run: whether a factor has a variable of it; one of shared variables only is there already."""
     leaves = [x for values in leaves_of(arguments).values() for x in values if isinstance(x, Variable)]
-    nodes = [node for name, node in outermost().nodes.items() if not name.startswith(NEW)]
+    nodes = [node for name, node in frame.nodes.items() if not name.startswith(NEW)]
     return not all(any(v.plane == n.plane and np.isin(v.index, n.positions()).all() for n in nodes) for v in leaves)

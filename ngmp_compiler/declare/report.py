@@ -27,7 +27,7 @@ def deterministic(name: str, value: Any) -> Any:
     """
     frame = current_frame("ngmp.deterministic")
     full = site_name(frame, "ngmp.deterministic(name, expression)", name)
-    if not getattr(value, "is_expression", False) or outermost().fresh is not None:
+    if not getattr(value, "is_expression", False) or frame.root.fresh is not None:
         return value
     if full in frame.nodes or full in frame.observed:
         report(full, "the name is that of another site", "give the expression a name of its own")

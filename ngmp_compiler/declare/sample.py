@@ -26,7 +26,7 @@ from .censoring import censor
 from .expressions import kinds_of
 from .failures import explain
 from .frame import Frame as Frame
-from .frame import Node, outermost, refuse
+from .frame import Node, refuse
 from .frame import Site as Site
 from .frame import current_frame as current_frame
 from .frame import recording as recording
@@ -79,6 +79,7 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None, cens
         A `Variable` to be used in later declarations, or `obs`.
     """
     frame = current_frame("ngmp.sample")
+    root, again = frame.root, frame.root.fresh is not None
     name = site_name(frame, "ngmp.sample(name, distribution)", name)
     if not hasattr(distribution, "signatures"):
         refuse(name, None, f"{distribution!r} is not a distribution", "give e.g. Normal(0.0, variance=1.0)")
@@ -86,15 +87,16 @@ def sample(name: str, distribution: Any, obs: Any = None, mask: Any = None, cens
         return _structured(frame, name, distribution, obs)
     if censored is not None:
         distribution, obs = censor(name, distribution, obs, censored)
-    if obs is not None or only_predicted(name, distribution):
+    if obs is not None or again and only_predicted(root, name, distribution):
         distribution = through(name, distribution)
     arguments = checked_arguments(name, distribution)
-    obs, mask = unseen(name, distribution, obs, mask)
-    if (known := declared_before(name, distribution, arguments, obs)) is not None:
+    if again or root.gaps:
+        obs, mask = unseen(root, name, distribution, obs, mask)
+    if again and (known := declared_before(root, name, distribution, arguments, obs)) is not None:
         return grown(name.removeprefix(frame.prefix), known, sample) if isinstance(known, tuple) else known
-    if outermost().coordinates is not None:
-        obs = _integrated(name, distribution, obs, frame is not outermost())
-    if obs is None and (name in outermost().logs or distribution.as_latent() is not distribution):
+    if root.coordinates is not None:
+        obs = _integrated(frame, name, distribution, obs)
+    if obs is None and (name in root.logs or distribution.as_latent() is not distribution):
         return _lowered_prior(frame, name, distribution)
     every = gates(distribution, obs is None)  # one for each choice of a selector
     if every[0] is not distribution:
@@ -120,8 +122,8 @@ def _structured(frame: Frame, name: str, distribution: Any, obs: Any) -> Any:
 
     own = name.removeprefix(frame.prefix)
     free = name.removeprefix(NEW) + ("" if distribution.constraint is None else "_free")
-    if outermost().fresh is not None and (node := outermost().nodes.get(free)) is not None:
-        x = Variable(outermost(), node.plane, node.rows[0])
+    if frame.root.fresh is not None and (node := frame.root.nodes.get(free)) is not None:
+        x = Variable(frame.root, node.plane, node.rows[0])
         return x if distribution.constraint is None else expand(distribution, x)
     return structured(frame, own, name, distribution, obs, deterministic)
 
@@ -133,7 +135,7 @@ def _latent(frame: Frame, name: str, distribution: Any, arguments: dict[str, Any
         given = f"{distribution.label} has no family for a latent outcome"
         works = f"observe it, with obs=, or integrate it: ngmp.compile(..., integrate=('{name}',))"
         refuse(name, None, given, works if distribution.support else "it can only be observed: give obs=")
-    batch = plated(name, common_batch_shape(name, distribution, arguments))
+    batch = plated(frame.root, name, common_batch_shape(name, distribution, arguments))
     plane = Plane(distribution.family, event_shape_of(name, distribution))
     if batch is None:
         refuse(name, *frame.problems.pop()[1:])  # type: ignore[union-attr]
@@ -141,20 +143,20 @@ def _latent(frame: Frame, name: str, distribution: Any, arguments: dict[str, Any
     return out, batch
 
 
-def _integrated(name: str, distribution: Any, obs: Any, inside: bool) -> Any:
+def _integrated(frame: Frame, name: str, distribution: Any, obs: Any) -> Any:
     """What is observed, or the number that stands for a site that is integrated."""
-    coordinates = outermost().coordinates
-    batch = plated(name, common_batch_shape(name, distribution, distribution.arguments) or ()) or ()
+    coordinates = frame.root.coordinates
+    batch = plated(frame.root, name, common_batch_shape(name, distribution, distribution.arguments) or ()) or ()
     if not coordinates.wants(name, distribution, batch, obs is not None):
         return obs
     if obs is not None:
         refuse(name, "obs", "integrate= names an observed site", "only what is not known can be integrated")
-    return integrate(coordinates, name, distribution, batch, inside)
+    return integrate(coordinates, name, distribution, batch, frame is not frame.root)
 
 
 def _lowered_prior(frame: Frame, name: str, distribution: Any) -> Any:
     """A latent variable whose distribution is another one in disguise: the logarithm of which is, where it says so."""
-    if name in outermost().logs:
+    if name in frame.root.logs:
         return _on_logarithm(frame, name, distribution)
     own, other = name.removeprefix(frame.prefix), distribution.as_latent()
     return _exp_of(own, other) if distribution.logarithm else sample(own, other)
@@ -162,7 +164,7 @@ def _lowered_prior(frame: Frame, name: str, distribution: Any) -> Any:
 
 def _on_logarithm(frame: Frame, name: str, distribution: Any) -> Any:
     """A positive variable by its logarithm, which is Gaussian: what `families={name: "log-gaussian"}` asks for."""
-    outermost().logs[name] = True
+    frame.root.logs[name] = True
     other = distribution.log_form()
     if other is None:
         given = f"families= asks for a Gaussian logarithm of {distribution.label}"
@@ -195,9 +197,9 @@ def factor(name: str, log_density: Callable[..., Any], *arguments: Any) -> None:
         refuse(name, "log_density", f"{log_density!r} cannot be called", "give a function of scalars")
     density = composed(GenericDensity(log_density, arguments))
     constant = all(kind == "constant" for kind in kinds_of(checked_arguments(name, density)).values())
-    if constant and outermost().coordinates is None:
+    if constant and frame.root.coordinates is None:
         refuse(name, None, "the factor touches no random variable", "give it one to three, after the log-density")
-    if outermost().fresh is not None and not touches_new(density.arguments):
+    if frame.root.fresh is not None and not touches_new(frame.root, density.arguments):
         return
     every = gates(density, True)
     batch = common_batch_shape(name, every[0], every[0].arguments)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from ngmp_kernels.families import AbstractFamily, Categorical, Gaussian, MvGaussian
 
 from ..executors import DiscreteSolution, Solution
-from ..executors.base import assemble
+from ..executors.merge import assemble
 from ..graph.groups import FactorGroup
 from ..graph.planes import Plane
 from ..schedule.choose import Plan

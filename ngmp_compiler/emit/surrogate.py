@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..executors.base import assemble
+from ..executors.merge import assemble
 from ..graph.planes import Plane
 from .centre import centre, exponent, term, value
 from .core import Core, Leaves

@@ -13,10 +13,10 @@ from .gaussian.base import GaussianExecutor as GaussianExecutor
 from .gaussian.base import Solution as Solution
 from .gaussian.base import offset as offset
 from .gaussian.base import potential as potential
-from .gaussian.part import GaussianCore as GaussianCore
+from .gaussian.core import GaussianCore as GaussianCore
 from .gaussian.part import GaussianPart as GaussianPart
-from .gaussian.part import Piece as Piece
-from .gaussian.part import restrict as restrict
+from .gaussian.pieces import Piece as Piece
+from .gaussian.pieces import restrict as restrict
 from .gaussian.rows import Rows as Rows
 from .gaussian.rows import leave_one_out as leave_one_out
 from .gaussian.sums import Sum as Sum

@@ -35,7 +35,7 @@ class FactorGroup(eqx.Module):
     observed: bool
     given: Group  # kept for prediction
     joined: str = ""  # why some of its interfaces are one edge: see `passes.join`
-    preferred: str = ""  # why its rule, which nobody asked for, is not NGMP: see `passes.prefer`
+    preferred: str = ""  # why its rule, which nobody asked for, is not NGMP: see `passes.rules`
     conjugate: bool = eqx.field(init=False, static=True)
     constant: bool = eqx.field(init=False, static=True)  # no variables at all
     projected: bool = eqx.field(init=False, static=True)  # it has leaves

@@ -187,6 +187,9 @@ def route(a: Box, b: Box, label: str, loop: bool, boxes: list[Box]) -> Curve:
     tries += [[(x0, top), (x0, top + 0.7 * (y1 - top)), (x0 + 0.3 * (side - x0), y1), (side, y1)], *bows]
     if min(w0, w1) < 1.0:  # a bare end of a line: lines meet there without a kink
         tries = tries[1:]
+    right = (max(x0 + w0, x1 + w1) + far * BOW for far in (1.0, 2.5, 4.5))
+    tries += [[(x0, top), (lane, top + u * (bottom - top)), (lane, bottom - u * (bottom - top)), (x1, bottom)]
+              for lane in right for u in (0.0, 0.4)]  # fmt: skip
     curves = [Curve(np.asarray(points), label, False) for points in tries]
     free = (c for c in curves if not _hits(c.samples, boxes))
     return next(free, None) or min(curves, key=lambda c: _hits(c.samples, boxes))

@@ -15,6 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int
 
@@ -70,11 +71,17 @@ class NodeTable(eqx.Module):
 def over_rows(function: Callable[[Any], Any], rows: Any) -> Any:
     """A function of every row, side by side in batches whose results fit in `_CHUNK` numbers, one after the other."""
     count = len(jax.tree.leaves(rows)[0])
-    one = jax.eval_shape(function, jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), rows))
-    number = int(np.clip(_CHUNK // (1 + sum(x.size for x in jax.tree.leaves(one))), 1, count))
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), rows)
+    closed, one = jax.make_jaxpr(function, return_shape=True)(shapes)  # traced once, though its results are measured
+    leaves, tree = jax.tree.flatten(one)
+
+    def row(x: Any) -> Any:
+        return jax.tree.unflatten(tree, map(jnp.asarray, eval_jaxpr(closed.jaxpr, closed.consts, *jax.tree.leaves(x))))
+
+    number = int(np.clip(_CHUNK // (1 + sum(x.size for x in leaves)), 1, count))
     if number == count:
-        return jax.vmap(function)(rows)
-    found = jax.lax.map(jax.vmap(function), jax.tree.map(lambda x: in_parts(jnp.asarray(x), number), rows))
+        return jax.vmap(row)(rows)
+    found = jax.lax.map(jax.vmap(row), jax.tree.map(lambda x: in_parts(jnp.asarray(x), number), rows))
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
 
 

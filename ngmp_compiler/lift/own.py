@@ -92,7 +92,8 @@ class Recorder:
         self.calls.append(Call(kind, name, what, given, places, outermost().fresh))
 
     def sample(self, name: str, distribution: Any, obs: Any = None, mask: Any = None, censored: Any = None) -> Any:
-        name = current_frame("ngmp.sample").prefix + name
+        frame = current_frame("ngmp.sample")
+        name = frame.prefix + name
         beside = {"#obs": obs, "#mask": mask, "#censored": censored}
         self._add("sample", name, distribution, {**distribution.arguments, **beside})
         if obs is not None:
@@ -100,7 +101,7 @@ class Recorder:
         if distribution.family is None and distribution.support is None:
             given = f"{distribution.label} has no family for a latent outcome"
             raise ModelError(Problem(name, None, given, "it can only be observed: give obs="))
-        batch = plated(name, common_batch_shape(name, distribution, distribution.arguments)) or ()
+        batch = plated(frame.root, name, common_batch_shape(name, distribution, distribution.arguments)) or ()
         classes = distribution.family is not None and distribution.family.core == "categorical"
         event = () if classes or distribution.family is None else event_shape_of(name, distribution)
         shape, dtype = (*batch, *event), jnp.result_type(int if classes else float)

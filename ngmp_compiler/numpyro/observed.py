@@ -98,7 +98,8 @@ def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
 
 def _constant(site: Site) -> None:
     """A density of constants, as in a model all whose sites are integrated: its value is part of the evidence."""
-    from ..declare.sample import factor, outermost
+    from ..declare.frame import outermost
+    from ..declare.sample import factor
 
     if outermost().coordinates is None:
         site.notes.append("a constant, which the evidence leaves out")

@@ -10,9 +10,10 @@ import numpyro.distributions as dist
 from jax.core import Tracer
 
 from ..declare.expressions import kinds_of
+from ..declare.frame import outermost
 from ..declare.inputs import unwrap
 from ..declare.naming import label
-from ..declare.sample import factor, outermost
+from ..declare.sample import factor
 from ..lift.general import General, Whole, general
 from ..lift.interpret import Scalars
 from ..lift.linear import Linear

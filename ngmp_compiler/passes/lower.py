@@ -16,7 +16,7 @@ from ngmp_kernels.families import FAMILIES
 
 from ..declare.affine import TAIL, Affine
 from ..declare.energies import Whole
-from ..declare.expressions import kinds_of, map_arguments
+from ..declare.expressions import kinds_of
 from ..declare.variables import Variable
 from ..errors import ModelError, Problem
 from ..graph.edges import Functional, Link, PlaneEdge, TableEdge
@@ -142,14 +142,19 @@ def _parameters(group: Group, dtype: Any) -> dict[str, Any]:
 
     Where they are not finite parameters are one, coefficients and offsets zero; see `_clean`.
     """
-    values = {k: x.parameter() if getattr(x, "is_expression", False) else x for k, x in group.arguments.items()}
-    out = {k: x for k, x in values.items() if k == "out" and group.observed}
-    for fill in (0, 1):
-        own = {k: x for k, x in values.items() if k not in out and getattr(x, "neutral", 1) == fill}
-        out |= map_arguments(own, lambda x, _, fill=fill: _clean(_cast(x, dtype), fill, None))
-    if group.observed:  # a boolean outcome would widen to the default precision
-        out["out"] = _clean(_cast(out["out"], dtype).astype(dtype), group.distribution.placeholder, group.mask)
-    return {name: out[name] for name in values}  # in their order: it is that of the arguments of `ngmp.factor`
+    out: dict[str, Any] = {}
+    for name, x in group.arguments.items():
+        if name == "out" and group.observed:  # a boolean outcome would widen to the default precision
+            out[name] = _clean(_cast(x, dtype).astype(dtype), group.distribution.placeholder, group.mask)
+            continue
+        x = x.parameter() if getattr(x, "is_expression", False) else x
+
+        def finite(array: Any, _: int = 0, fill: int = getattr(x, "neutral", 1)) -> Any:
+            return _clean(_cast(array, dtype), fill, None)
+
+        random = getattr(x, "is_expression", False)
+        out[name] = x.map(finite, lambda v: v) if random else None if x is None else finite(x)
+    return out
 
 
 def lower_group(group: Group, sizes: dict[Plane, int], dtype: Any) -> FactorGroup | list[Problem]:

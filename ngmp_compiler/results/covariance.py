@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from ..emit.map import Map
 from ..errors import Problem, listed
 from ..executors.gaussian.dense import jointly
-from ..executors.gaussian.part import Piece, restrict
+from ..executors.gaussian.pieces import Piece, restrict
 from ..graph.components import Nodes, components
 from .mixture import heavy
 

@@ -18,7 +18,6 @@ from ..errors import listed
 from ..graph.groups import FactorGroup
 from ..passes.checks import checks
 from ..pipeline import Specialised
-from ..solve.divide import is_traced
 from ..solve.implicit import attach, envelope, flagged
 from ..solve.newton import newton
 from ..solve.solver import BLURRED, CONVERGED, INVALID, STUCK, UNDEFINED, UNSETTLED, Solver, State
@@ -75,7 +74,7 @@ def iterated(solver: Solver, start: Leaves) -> tuple[State, CoreResult]:
             begin = solver.init(leaves)
         state, core = solver.run(begin)
         state = dataclasses.replace(state, sweeps=state.sweeps + spent)
-        core, other = eqx.partition(core, is_traced)
+        core, other = eqx.partition(core, _is_traced)
         words.append(other)
         return state, core
 
@@ -106,8 +105,12 @@ def _known(map: Map, leaves: Leaves, result: CoreResult) -> CoreResult:
     return eqx.combine(known(every, leaves, numbers), rest)
 
 
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, jax.Array)  # arrays of numpy, orders and positions, are known while compiling
+
+
 def _has_derivatives(x: Any) -> bool:
-    return is_traced(x) and jnp.issubdtype(x.dtype, jnp.inexact)
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 def _attached(solver: Solver, state: State) -> State:

@@ -22,7 +22,6 @@ from ngmp_kernels.families import Gaussian
 from ..emit.centre import term, value
 from ..emit.core import CoreResult, masked
 from ..emit.map import Map
-from ..graph.edges import Functional
 
 _FEWEST = 10  # residuals of a name that say anything
 
@@ -35,7 +34,7 @@ def misfit(map: Map, result: CoreResult) -> dict[str, Array]:
     for group in map.plan.groups:
         edge, factor = group.edges[0] if group.edges else None, group.factor
         plain = group.conjugate and len(group.edges) == 1 and factor.families == (Gaussian,)
-        if not plain or group.n < _FEWEST or not isinstance(edge, Functional):
+        if edge is None or not plain or group.n < _FEWEST:
             continue
         noise: Any = factor.message()[0]  # type: ignore[attr-defined]
         means: dict[Any, Any] = {link.plane: result.planes[link.plane].mean for link in edge.links}  # type: ignore

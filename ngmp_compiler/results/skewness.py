@@ -17,12 +17,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ngmp_kernels import Quadrature
-from ngmp_kernels.families import Gaussian, MvGaussian
 
 from ..emit.chunks import by_chunks
 from ..emit.core import CoreResult, Leaves, masked
 from ..emit.map import Map
-from ..graph.edges import Functional, Link
+from ..graph.edges import Link
 from ..graph.groups import FactorGroup
 
 _STEP = 0.5  # standard deviations of x
@@ -54,13 +53,13 @@ def skewness(map: Map, leaves: Leaves, result: CoreResult) -> dict[str, Array]:
 
 def _several(group: FactorGroup) -> bool:
     """Whether its factors have several Gaussian unknowns: of one alone, a message is as skewed as it is informative."""
-    gaussian = [edge for edge in group.edges if isinstance(edge, Functional)]
+    gaussian = [edge for edge in group.edges if edge is not None and edge.family.core == "gaussian"]
     return len(gaussian) > 1 or any(edge.width for edge in gaussian)
 
 
 def _shared(edge: Any, n: int) -> list[Link]:
     """The scalar variables that all rows of an edge touch, a few."""
-    if not isinstance(edge, Functional) or n < 2:
+    if edge is None or edge.family.core != "gaussian" or n < 2:
         return []
     own = [link for link in edge.links if link.index.kind == "one" and not link.plane.event_shape]
     return own if len(own) <= _MOST else []
@@ -74,14 +73,14 @@ def _share(map: Map, group: FactorGroup, j: int, link: Link, leaves: Leaves, res
     one = jnp.ones((1,), q.dtype) if link.coefficient is None else jnp.asarray(link.coefficient)
     c = one.reshape(one.shape[0], -1)  # (n|1, k)
     # Cov(r, x) by way of p = c . r, of which x is a part: Cov(r, p) Cov(p, x) / Var(p), with Cov(p, x) = |c|^2 Var(x).
-    covariance = q.covariance if isinstance(q, MvGaussian) else q.variance[:, None, None]
+    covariance = q.covariance if q.event_shape else q.variance[:, None, None]
     with_p = jnp.einsum("nij,nj->ni", covariance, c)
     variance = jnp.maximum(jnp.sum(with_p * c, -1, keepdims=True), jnp.finfo(q.dtype).tiny)
     way = with_p * jnp.sum(c * c, -1, keepdims=True) * spread / variance
     cavities, _ = incoming.proper_cavities(1.0)
 
     def expected(factor: Any, q: Any, way: Array, cavities: Any, t: Array) -> Array:
-        moved = q.shifted(t * (way[:, 0] if isinstance(q, Gaussian) else way))
+        moved = q.shifted(t * (way if q.event_shape else way[:, 0]))
         return factor.expected_log_message(j, moved, cavities, Quadrature())
 
     def at(pair: tuple[Array, Array]) -> Array:

@@ -93,7 +93,7 @@ def _choose(core: GaussianCore, parts: list[GaussianPart], executors: Executors,
         executor = asked or default(part, executors)
         if executor is None:
             problems.append(too_large(part))
-            places |= core.places(part)
+            places |= core.places(part.planes)
         else:
             chosen.append((part, executor))
     wishes.raise_all()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ModelError, Problem
-from ..executors.base import AbstractExecutor, AbstractPart
+from ..executors.base import AbstractExecutor, AbstractPart, fitting
 from ..graph.components import Nodes
 from ..graph.planes import Plane
 
@@ -60,10 +60,9 @@ def build(chosen: Chosen, executors: Executors) -> list[tuple[Any, list[Any]]]:
     out = []
     for executor in executors:
         for parts in _grouped([part for part, own in chosen if own is executor], executor.alike):
-            others = (e.name for e in executors if e is not executor and all(e.may_fit(part) for part in parts))
-            others = tuple(others)
+            fit = fitting(parts, executors)
             for built in executor.build(parts):
-                built.others = others
+                built.others = tuple(e.name for e in fit if e is not executor)
                 out.append((built, parts))
     return out
 

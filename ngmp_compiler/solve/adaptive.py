@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ngmp_kernels.families import AbstractFamily
 
-from .stacks import Stack
+from .stacks import Stack, scales
 from .step import AbstractStep, Blamed, Memory
 
 Leaf = AbstractFamily | Stack
@@ -62,20 +62,6 @@ def secant_rate(
     # Under damping alone, d = -rate h, rate * overlap / square is 1 - rho with rho = <g, h> / <h, h>.
     factor = jnp.clip(square / jnp.where(known, jnp.maximum(rate * overlap, 0.1 * square), 1), cut, grow)
     return jnp.clip(jnp.where(known, rate * factor, rate), least, 1.0)
-
-
-def scales(eta: Leaf, *gradients: Leaf) -> list[Array]:
-    """What makes the coordinates of a leaf comparable: the sizes of the parameters and of what is added to them.
-
-    A floor keeps the rounding noise of a coordinate that is zero from drowning the others.
-    """
-    batch = eta.batch_shape
-    floor = sum(1e-4 * jnp.abs(x).reshape(*batch, -1).sum(-1) for x in eta.natural)
-    found = []
-    for x, *rest in zip(*(jax.tree.leaves(t) for t in (eta, *gradients)), strict=True):
-        least = jnp.asarray(floor).reshape(*batch, *(1,) * (x.ndim - len(batch))) + jnp.finfo(x.dtype).tiny
-        found.append(sum(map(jnp.abs, rest), jnp.abs(x)) + least)
-    return found
 
 
 class Damped(AbstractStep):

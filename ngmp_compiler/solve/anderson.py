@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..emit.rules import select
-from .adaptive import Damped, scales, secant_rate
-from .stacks import Layout, Stack, scaled
+from .adaptive import Damped, secant_rate
+from .stacks import Layout, Stack, scaled, scales
 from .step import AbstractStep, Blamed, Memory
 
 _AFTER = 10  # sweeps that the default solver only damps: what is done by then needs no more

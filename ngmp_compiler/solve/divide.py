@@ -41,11 +41,6 @@ def divide(function: Callable[..., tuple[Any, Any]], *args: Any) -> tuple[Callab
     return first, rest, [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in kept]
 
 
-def is_traced(x: Any) -> bool:
-    """Whether something is an array of jax: those of numpy, orders and positions, are known while compiling."""
-    return isinstance(x, jax.Array)
-
-
 def _needed(equations: Any, ends: Any) -> list[Any]:
     """The equations that some variables depend on, in order."""
     wanted, found = {v for v in ends if not isinstance(v, Literal)}, []

@@ -83,13 +83,10 @@ def moved_by(before: Places, after: Places) -> Float[Array, ""]:
     """The largest move of a location in units of its scale, or of a squared scale in units of itself."""
     locations = {key: location for key, (location, _) in after.items() if location.size}
     flat = Flat.of(locations)
-
-    def packed(places: Places) -> list[tuple[Array, Array]]:
-        each = {key: jnp.broadcast_arrays(*places[key]) for key in locations}
-        return list(zip(*(flat.pack({key: x[i] for key, x in each.items()}) for i in (0, 1)), strict=True))
-
+    pairs = [{key: jnp.broadcast_arrays(*places[key]) for key in locations} for places in (before, after)]
+    parts = map(flat.pack, [{key: x[i] for key, x in each.items()} for each in pairs for i in (0, 1)])
     found = [jnp.zeros(())]
-    for (old_location, old_square), (location, square) in zip(packed(before), packed(after), strict=True):
+    for old_location, old_square, location, square in zip(*parts, strict=True):
         noise = _ROUNDING * jnp.finfo(location.dtype).eps * jnp.abs(location)
         shift = jnp.maximum(jnp.abs(location - old_location) - noise, 0.0)
         weight = 1 / jnp.maximum(old_square, jnp.finfo(square.dtype).tiny)  # a marginal that turns flat has moved far

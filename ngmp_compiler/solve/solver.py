@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..emit.core import CoreResult, Leaves
 from ..emit.map import Map
 from ..value import Value, replaced
-from .divide import divide, is_traced
+from .divide import divide
 from .flat import Flat, every, select_all
 from .moves import Moves, Places, broadens, moved_by, places_of, put, room
 from .stacks import Layout, chosen, scaled
@@ -245,7 +245,7 @@ class Solver(Value):
             step = jax.tree.map(lambda x: jnp.where(goes_on, x, 0), state.step)
             after, result, usable = self._swept(dataclasses.replace(state, step=step), like)
             after = [jnp.where(goes_on, a, b) for a, b in zip(flat.pack(after), carry, strict=True)]
-            arrays, words = eqx.partition(result, is_traced)
+            arrays, words = eqx.partition(result, lambda x: isinstance(x, jax.Array))
             found.append((jax.tree.structure(arrays), words))
             return (after, usable | ~goes_on), jax.tree.leaves(arrays)
 

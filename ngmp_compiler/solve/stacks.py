@@ -43,14 +43,14 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, leaves: dict[str, Any]) -> Self:
         """The layout of leaves; what is no family, as where a transformation does not look, is in none."""
-        families = {key: q for key, q in leaves.items() if isinstance(q, AbstractFamily)}
-        sizes = {key: (len(q.natural[0]), sum(x[0].size for x in q.natural)) for key, q in families.items()}
-        alike: dict[tuple, list[str]] = {}
-        for key, q in families.items():
-            rows, width = sizes[key]
-            alike.setdefault((key,) if rows > SHORT else ("", width, q.dtype), []).append(key)
+        families = {key: jax.tree.leaves(q) for key, q in leaves.items() if isinstance(q, AbstractFamily)}
+        sizes, dtypes, alike = {}, {}, {}
+        for key, natural in families.items():
+            rows, width = sizes[key] = len(natural[0]), sum([x[0].size for x in natural])
+            dtypes[key] = natural[0].dtype
+            alike.setdefault((key,) if rows > SHORT else ("", width, dtypes[key]), []).append(key)
         short = [own for kind, own in alike.items() if not kind[0]]
-        together = _together(short, sizes, {key: q.dtype for key, q in families.items()})
+        together = _together(short, sizes, dtypes)
         long = [own for kind, own in alike.items() if kind[0]]
         keys = tuple(map(tuple, [*together, *long]))
         ends = tuple([tuple(itertools.accumulate(sizes[k][0] for k in own)) for own in keys])
@@ -59,10 +59,11 @@ class Layout(NamedTuple):
 
     def stack(self, leaves: dict[str, AbstractFamily]) -> list[Stack]:
         """Leaves as stacks."""
-        return [
-            Stack(leaves[own[0]].natural if width is None else (_joined([_rows(leaves[k], width) for k in own]),))
-            for own, width in zip(self.keys, self.widths, strict=True)
-        ]
+        out = []
+        for own, width in zip(self.keys, self.widths, strict=True):
+            short = [] if width is None else [_rows(leaves[k], width) for k in own]
+            out.append(Stack((_joined(short),) if short else tuple(jax.tree.leaves(leaves[own[0]]))))
+        return out
 
     def rows(self, values: dict[str, Array]) -> list[Array]:
         """A number for every row of every leaf, as arrays along the stacks."""
@@ -101,7 +102,7 @@ def _together(parts: list[list[str]], sizes: dict[str, tuple[int, int]], dtypes:
 
 def _rows(leaf: AbstractFamily, width: int) -> Float[Array, "rows width"]:
     """The natural parameters of every element of a leaf, side by side."""
-    parts = [x.reshape(len(x), -1) for x in leaf.natural]
+    parts = [x.reshape(len(x), -1) for x in jax.tree.leaves(leaf)]
     missing = width - sum(x.shape[1] for x in parts)
     zeros = [jnp.zeros((len(parts[0]), missing), leaf.dtype)] if missing else []
     return jnp.concatenate([*parts, *zeros], 1) if len(parts) + len(zeros) > 1 else parts[0]
@@ -110,7 +111,7 @@ def _rows(leaf: AbstractFamily, width: int) -> Float[Array, "rows width"]:
 def _columns(rows: Float[Array, "rows width"], like: AbstractFamily) -> list[Array]:
     """The natural parameters of a leaf of such rows."""
     parts, start = [], 0
-    for x in like.natural:
+    for x in jax.tree.leaves(like):
         size = x[0].size
         parts.append(rows[:, start : start + size].reshape(x.shape))
         start += size
@@ -134,3 +135,18 @@ def chosen(flags: Array, yes: Stack, no: Stack) -> Stack:
 def scaled(stack: Any, rate: Float[Array, " rows"]) -> Any:
     """A stack with every row multiplied by its rate."""
     return jax.tree.map(lambda x: x * rate.reshape(rate.shape + (1,) * (x.ndim - 1)), stack)
+
+
+def scales(eta: AbstractFamily | Stack, *gradients: AbstractFamily | Stack) -> list[Array]:
+    """What makes the coordinates of a leaf comparable: the sizes of the parameters and of what is added to them.
+
+    A floor keeps the rounding noise of a coordinate that is zero from drowning the others.
+    """
+    batch = eta.batch_shape
+    columns = list(zip(*(jax.tree.leaves(t) for t in (eta, *gradients)), strict=True))
+    floor = sum([1e-4 * jnp.abs(x).reshape(*batch, -1).sum(-1) for x, *_ in columns])
+    found = []
+    for x, *rest in columns:
+        least = jnp.asarray(floor).reshape(*batch, *(1,) * (x.ndim - len(batch))) + jnp.finfo(x.dtype).tiny
+        found.append(sum(map(jnp.abs, rest), jnp.abs(x)) + least)
+    return found

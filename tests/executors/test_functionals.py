@@ -9,7 +9,7 @@ import ngmp_compiler as ngmp
 from ngmp_compiler import Bernoulli, MvNormal, Normal, StudentT, dot
 from ngmp_compiler.executors.gaussian import rows as _rows
 from ngmp_compiler.executors.gaussian.base import Potential
-from ngmp_compiler.executors.gaussian.part import Piece, PieceLink
+from ngmp_compiler.executors.gaussian.pieces import Piece, PieceLink
 from ngmp_compiler.executors.gaussian.rows import Rows
 from ngmp_compiler.executors.gaussian.vectors import Term, Vectors
 from ngmp_compiler.graph.index import index_map

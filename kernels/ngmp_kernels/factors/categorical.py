@@ -124,14 +124,14 @@ def _lower_emission(out: Any, **given: Any) -> Lowered:
 
 
 def _lower_learned_transition(out: Any, probs: Any) -> Lowered:
-    classes = tuple(z.plane.event_shape[0] for z in probs.indices)
-    factor = LearnedTransition(classes=classes, outcomes=out.plane.event_shape[0])  # type: ignore[call-arg]
+    classes = tuple(z.eta_shape[0] for z in probs.indices)
+    factor = LearnedTransition(classes=classes, outcomes=out.eta_shape[0])  # type: ignore[call-arg]
     return Lowered(factor, ((*probs.indices, out), *probs.table))
 
 
 def _lower_learned_emission(out: Any, probs: Any) -> Lowered:
-    z, one_hot = probs.indices, _one_hot(out, probs.table[0].plane.event_shape[0])
-    classes = tuple(i.plane.event_shape[0] for i in z)
+    z, one_hot = probs.indices, _one_hot(out, probs.table[0].eta_shape[0])
+    classes = tuple(i.eta_shape[0] for i in z)
     factor = LearnedEmission(one_hot=one_hot, classes=classes)  # type: ignore[call-arg]
     return Lowered(factor, (z[0] if len(z) == 1 else z, *probs.table))
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..distribution import Distribution, Lowered, Signature, same_function
 from ..factor import AbstractProjected, Cavities, Families, LogMessage
-from ..families import FAMILIES, AbstractFamily, Gaussian
+from ..families import FAMILIES, AbstractFamily
 from ..quadrature.projection import AbstractQuadrature
 from .captured import as_function, captured
 
@@ -129,8 +129,8 @@ class EnergyOf(Distribution):
     def _lower(self, **arguments: Any) -> Lowered:
         variables = [k for k, x in arguments.items() if not isinstance(x, (jax.Array, np.ndarray))]
         shapes = tuple(arguments[k].whole for k in variables)
-        families = tuple(_family(arguments[k]) for k in variables)
-        events = [_event(arguments[k], family) for k, family in zip(variables, families, strict=True)]
+        families = tuple(FAMILIES[arguments[k].kind] for k in variables)
+        events = [arguments[k].eta_shape for k in variables]
         constants = tuple(jnp.asarray(x) for k, x in arguments.items() if k not in variables)
         dtype = jnp.result_type(float, *(c.dtype for c in constants if jnp.issubdtype(c.dtype, jnp.floating)))
         rows = [(family, shape, jax.eval_shape(lambda f=family, s=shape, e=event: f.flat(s, e, dtype).natural))
@@ -165,18 +165,6 @@ class EnergyOf(Distribution):
             given = f"the energy {name} has no gradient in the marginals that it is given"
             raise ValueError(f"{given}: it depends on them only by way of integers (argmax, rounding); {works}")
         return captured(flat, *arrays)
-
-
-def _family(variable: Any) -> type[AbstractFamily]:
-    """A variable knows its family; an affine expression is Gaussian, of numbers or vectors."""
-    inside = variable.inside
-    if hasattr(inside, "plane"):
-        return inside.plane.family
-    return FAMILIES["mvgaussian"] if inside.event_shape else Gaussian
-
-
-def _event(variable: Any, family: type[AbstractFamily]) -> tuple[int, ...]:
-    return variable.inside.plane.event_shape if hasattr(variable.inside, "plane") else variable.inside.event_shape
 
 
 _FLAT = ("round", "floor", "ceil", "sign")  # primitives without a slope

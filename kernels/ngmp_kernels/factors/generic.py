@@ -179,8 +179,7 @@ class GenericDensity(Distribution):
         order = tuple(sequence.index(i) for i in range(len(values)))
         variables = tuple(values[i] for i in sequence if not constant[i])
         constants = tuple(values[i] for i in sequence if constant[i])
-        # A variable knows its family; an affine expression has none to tell, and is Gaussian.
-        kinds = tuple(v.plane.family if hasattr(v, "plane") else Gaussian for v in variables)
+        kinds = tuple(FAMILIES[v.kind] for v in variables)
         function = self._try(kinds, constants, order)
         factor = GenericFactor(function, constants, kinds, order=order)  # pyright: ignore[reportCallIssue]
         return Lowered(factor, variables)

@@ -100,7 +100,7 @@ class _Zeros(AbstractWrapper):
     def wrapped(self, base: Any, shift: Any, out: Array, probability: Any) -> tuple[Any, tuple]:
         if base.support != "count":
             raise ValueError(f"{type(self).__name__} takes a distribution of counts; {base.label} is none")
-        if hasattr(probability, "plane"):
+        if getattr(probability, "is_expression", False):
             return self.factor(base, shift, out, None), (probability,)  # type: ignore[call-arg]
         return self.factor(base, shift, out, as_float(probability)), ()  # type: ignore[call-arg]
 

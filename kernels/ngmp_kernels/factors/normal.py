@@ -229,7 +229,7 @@ def _lower_switched(out: Any, mean: Any, **scale: Any) -> Lowered:
     selector = next(x.index for x in (mean, value) if hasattr(x, "index"))
     table = as_float(value.table) if hasattr(value, "index") else as_float(value)[:, None]
     moving = hasattr(mean, "index")
-    classes = selector.plane.event_shape[0]
+    classes = selector.eta_shape[0]
     shift = as_float(mean.table) if moving else jnp.zeros((1, classes), table.dtype)
     precision = jnp.broadcast_to(jnp.asarray(_PRECISION[name](table)), (table.shape[0], classes))
     return Lowered(SwitchedNoise(jnp.asarray(shift), precision), (out if moving else out - mean, selector))

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ...graph.planes import Plane
-from ..base import AbstractExecutor, together
+from ..base import AbstractExecutor
+from ..merge import together
 
 FORBIDDEN = -1e30
 

@@ -28,7 +28,8 @@ from ..base import members
 from .base import Draws, GaussianExecutor, Leaf, Solution, offset, potential, put
 from .blocks import Blocks, arrange
 from .joint import matrices
-from .part import GaussianPart, Piece
+from .part import GaussianPart
+from .pieces import Piece
 
 LIMIT = 2048  # dimensions of the border
 

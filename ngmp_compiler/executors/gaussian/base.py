@@ -17,8 +17,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian
 
 from ...graph.planes import Plane
-from ..base import AbstractExecutor, together
-from .part import Piece
+from ..base import AbstractExecutor
+from ..merge import together
+from .pieces import Piece
 
 
 class Centred(NamedTuple):

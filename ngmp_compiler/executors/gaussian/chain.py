@@ -15,7 +15,8 @@ from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...linalg import ChainMarginals, Ties, chain_draws, chain_ties, information, normals, solve_chain, vector_chain
 from .base import Draws, GaussianExecutor, Leaf, Solution, fill, offset, potential, put, scale
-from .part import GaussianPart, Piece, only
+from .part import GaussianPart, only
+from .pieces import Piece
 from .ties import Tie, each, matrix, row_moments
 from .vectors import Term, add_vectors, wide_moments
 
@@ -128,7 +129,7 @@ class ScalarChain(Chain):
         if self._alike(leaves):
             (tie,) = self.ties
             lam = potential(tie.piece, leaves, shared=True).precision
-            one, earlier = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
+            one, earlier = self._coefficients(tie)
             shared = (jnp.broadcast_to(x, (self.order.shape[0], 1)).astype(lam.dtype) for x in (lam, one, -earlier))
             return chain_ties(*shared)
         zero: Any = 0.0
@@ -147,10 +148,10 @@ class ScalarChain(Chain):
         rows = leaves[first.piece.functional].eta2.shape[0]
         return not others and first.index.kind == "all" and one is None and jnp.size(scale(earlier)) == rows == 1
 
-    def _coefficients(self, tie: Tie, dtype: Any) -> list[Array]:
-        """Of the later and of the earlier variable."""
-        given = (scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later))
-        return [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
+    def _coefficients(self, tie: Tie, dtype: Any = None) -> list[Any]:
+        """Of the later and of the earlier variable; with a type, one for every row."""
+        given = [scale(tie.piece.links[j].coefficient) for j in (tie.later, 1 - tie.later)]
+        return given if dtype is None else [jnp.broadcast_to(x, (tie.piece.n,)).astype(dtype) for x in given]
 
     def level(self, leaves: list[Leaf]) -> tuple[Plane, np.ndarray, Array]:
         """Every chain as flat as can be: the mean that it would have as one variable."""
@@ -196,7 +197,7 @@ class ScalarChain(Chain):
                 functionals[piece.functional] = (piece.rows, m, v)
         for tie in self.ties:
             if tie.piece.functional in requested:
-                b, a = (scale(tie.piece.links[j].coefficient) for j in (1 - tie.later, tie.later))
+                a, b = self._coefficients(tie)
                 (m0, m1), (v0, v1) = ([e.take(x) for e in tie.ends] for x in (mean, variance))
                 m = a * m1 + b * m0 + offset(tie.piece, leaves)
                 v = a**2 * v1 + b**2 * v0 + 2 * a * b * tie.index.take(covariance)

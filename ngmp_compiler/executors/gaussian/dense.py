@@ -9,8 +9,10 @@ from ..base import ASKED, members
 from . import bands
 from .arrow import Arrow
 from .bands import Arrangement, Parts, classes, layout
+from .core import GaussianCore
 from .joint import JointGaussian, Layout
-from .part import GaussianCore, GaussianPart, Piece
+from .part import GaussianPart
+from .pieces import Piece
 
 _LONE = "it is coupled to no other Gaussian variable"
 
@@ -107,7 +109,7 @@ def too_large(part: GaussianPart) -> Problem:
     if part.given:
         what = f"which of {part.dimensions} Gaussian dimensions they tie is an input, and {Arrow.misfit(part)}"
         works = "close over the index, or call the program outside of jit: it is then compiled for its contents"
-        return Problem(listed(part.core.sites(part)), None, what, works)
+        return Problem(listed(part.core.sites(part.nodes)), None, what, works)
     found = arrangements(part.core)[1]
     total, wide = part.dimensions, found["banded"].size[part.number] + found["banded"].border[part.number]
     what = f"they tie {total} Gaussian dimensions in loops, and a band of them is {wide} wide"
@@ -115,7 +117,7 @@ def too_large(part: GaussianPart) -> Problem:
         f"a joint solution takes {bands.DENSE_LIMIT} dimensions, or a band of {bands.BAND_LIMIT} numbers; tie "
         "variables to fewer others, declare states as vectors in a scan, or set them apart with factorise="
     )
-    return Problem(listed(part.core.sites(part)), None, what, works)
+    return Problem(listed(part.core.sites(part.nodes)), None, what, works)
 
 
 def _why(name: str, found: dict[str, Arrangement], own: np.ndarray, made: Layout) -> str:

@@ -13,7 +13,9 @@ from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ..base import COUPLED, members
 from .base import Draws, GaussianExecutor, Leaf, Solution, offset, potential, scale
-from .part import GaussianPart, Piece, Roles, only
+from .core import Roles
+from .part import GaussianPart, only
+from .pieces import Piece
 from .rows import Rows, leave_one_out
 from .vectors import Prepared, Term, Vectors, add_vectors, wide_moments
 

@@ -21,7 +21,7 @@ from ...graph.planes import Plane
 from ...linalg import banded_draws, banded_gaussian
 from ...value import Value
 from .base import Draws, GaussianExecutor, Leaf, Solution, fill, offset, potential
-from .part import Piece
+from .pieces import Piece
 from .rows import Rows, flat, through
 
 _SMALL = 64  # dimensions up to which a dense part keeps rows of its inverse factor for every functional

@@ -19,8 +19,10 @@ from ngmp_kernels.families import Gaussian
 from ...graph.planes import Plane
 from ..base import members
 from .base import Draws, GaussianExecutor, Leaf, Potential, Solution, offset, potential, put, scale
+from .core import Roles
 from .independent import anchors, deviations, local_index
-from .part import GaussianPart, Piece, Roles, only
+from .part import GaussianPart, only
+from .pieces import Piece
 from .vectors import TYPICAL_SWEEPS, Prepared, Term, Vectors, seen
 
 

@@ -25,7 +25,7 @@ from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...value import Value
 from .base import Centred, Draws, Leaf, Solution, numbered, offset, potential, scale
-from .part import Piece, PieceLink
+from .pieces import Piece, PieceLink
 from .vectors import Term, seen
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph.index import index_map
 from ...value import Value
-from .part import Piece
+from .pieces import Piece
 from .rows import Rows
 from .vectors import Term
 

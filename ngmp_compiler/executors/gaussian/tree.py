@@ -14,7 +14,8 @@ from ...graph.planes import Plane
 from ...linalg import tree_draws, tree_gaussian, tree_order
 from ..base import members
 from .base import Draws, GaussianExecutor, Leaf, Solution, numbered, offset, potential, scale
-from .part import GaussianPart, Piece
+from .part import GaussianPart
+from .pieces import Piece
 
 
 class ScalarTree(GaussianExecutor):

@@ -24,7 +24,7 @@ from ...graph.index import IndexMap
 from ...linalg import add_jitter, factor, function_space
 from ...value import Value
 from .base import Potential, fill, scale
-from .part import Piece
+from .pieces import Piece
 from .rows import Rows, flat, gram, slices, through
 
 TYPICAL_SWEEPS = 10  # what is done once is spread over this many in the cost

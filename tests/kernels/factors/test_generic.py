@@ -31,9 +31,7 @@ def test_generic_density_order():
 
     class Variable:
         shape = (4,)
-
-        class plane:
-            family = families.Gamma
+        kind = "gamma"
 
     tau, y = Variable(), jnp.arange(4.0)
     density = GenericDensity(lambda y, x, c, t: y + 10 * x + 100 * c + 1000 * t, (y, X, jnp.array([2.0]), tau))
