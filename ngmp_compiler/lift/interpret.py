@@ -30,6 +30,7 @@ MOST_SCALARS = 6  # of which any other function may be
 INLINED = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
            "checkpoint": "jaxpr", "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
            "custom_vjp_call_jaxpr": "fun_jaxpr", "remat": "jaxpr"}  # fmt: skip
+JUMPS = frozenset({"round", "floor", "ceil", "sign"})  # functions without a slope: refused, not approximated
 
 
 class Stuck(Exception):
@@ -120,6 +121,8 @@ class Interpreter:
         try:
             if any(isinstance(x, Chosen) for x in given) and name in ELEMENTWISE:
                 return [each(lambda *entries: self.apply(equation, list(entries))[0], given)]
+            if name in JUMPS:
+                raise Stuck(name, "it is flat but for jumps: no message passes through it")
             rule = RULES.get(name)
             if rule is None:
                 raise Unlifted

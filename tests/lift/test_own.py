@@ -38,6 +38,12 @@ def test_what_has_no_form_is_refused_with_its_site():
     with pytest.raises(ngmp.ModelError, match="'y'.*'sort'"):
         ngmp.compile(model).lower(y=np.ones(5))
 
+    def steps(y):
+        ngmp.sample("y", Normal(jnp.floor(ngmp.sample("z", Normal(0.0, std=1.0))), std=1.0), obs=y)
+
+    with pytest.raises(ngmp.ModelError, match="'y'.*'floor', it is flat but for jumps"):
+        ngmp.compile(steps).lower(y=1.0)
+
 
 def test_new_rows_are_predicted_as_without_jax():
     """As many as there were, and others: what is shared is that of the fit, and the rows are the new ones."""

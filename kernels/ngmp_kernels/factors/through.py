@@ -75,7 +75,7 @@ class ThroughFactor(GenericFactor):
         if not self.even:
             return found
         # Of an even function the data do not say which side is meant; the prior may, if it is let.
-        (q,) = found
+        q: Any = found[0]
         n = q.mean.shape[0]
         return (Gaussian.from_mean_variance(jnp.abs(q.mean), n * 100.0 * (0.01 + q.mean**2)),)
 
@@ -153,7 +153,7 @@ class Through(Distribution):
 
     @property
     def signatures(self) -> tuple[Signature, ...]:  # type: ignore[override]
-        (own,) = GenericDensity(self.recipe, tuple(self.arguments)).signatures
+        (own,) = GenericDensity(self.recipe, tuple(self.arguments)).signatures  # type: ignore[arg-type]
         kinds = {k: own.arguments[k] for k in self.arguments}
         return (Signature({"out": CONSTANT, **kinds}, self._lower, ThroughFactor),)
 
@@ -173,7 +173,7 @@ class Through(Distribution):
         parameters = captured(lambda *v: jnp.stack(self.recipe(*v)), *scalars)
         fields = factor.log_density_fn, factor.constants, factor.families, factor.order
         even = len(factor.families) == 1 and _is_even(self.recipe, [hasattr(x, "dtype") for x in values])
-        return Lowered(ThroughFactor(*fields, known, parameters, even), lowered.interfaces)
+        return Lowered(ThroughFactor(*fields, known, parameters, even), lowered.interfaces)  # type: ignore[arg-type]
 
     def _numbers(self, out: Any, values: tuple[Any, ...]) -> Lowered:
         """Of numbers only: the base itself."""
