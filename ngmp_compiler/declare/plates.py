@@ -16,8 +16,10 @@ def of_plates(left: Any, right: Any) -> Any:
     """`left @ right`, of which one is an affine expression of numbers, and the other a constant."""
     left, right = unwrap(left), unwrap(right)
     one, other = np.shape(left), np.shape(right)
-    if not one or not other or one[-1] != other[-2:][0]:
-        random = left if getattr(left, "is_expression", False) else right
+    random = left if getattr(left, "is_expression", False) else right
+    if not one or not other:
+        refuse(f"a scalar @ {label(random)}", "both sides of @ must be vectors or matrices, or plates of numbers")
+    if one[-1] != other[-2:][0]:
         given = f"{one} @ {other}, of which one is {label(random)},"
         refuse(given, "the last axis on the left must be as long as the first of the last two on the right")
     if len(other) == 1:

@@ -88,10 +88,11 @@ def iterated(solver: Solver, start: Leaves) -> tuple[State, CoreResult]:
 def _known(map: Map, leaves: Leaves, result: CoreResult) -> CoreResult:
     """A result of the core under some leaves, that is known, with its derivatives, for which the core runs again."""
     every, build = distinct(map)
-    numbers, rest = eqx.partition(result, _has_derivatives)
+    flags = jax.tree.map(_has_derivatives, result)  # what is known while compiling may be an array when it runs again
+    numbers, rest = eqx.partition(result, flags)
 
     def run(every: list[Any], leaves: Leaves) -> CoreResult:
-        return eqx.filter(build(every).core.run(leaves), _has_derivatives)
+        return jax.tree.map(jnp.asarray, eqx.filter(build(every).core.run(leaves), flags))
 
     @jax.custom_jvp
     def known(every: list[Any], leaves: Leaves, numbers: CoreResult) -> CoreResult:

@@ -87,9 +87,9 @@ def test_matrix_of_another_width():
     np.zeros((3, 4)) @ vector()
 
 
-@refused("'x'", "scalar", "MvNormal")
-def test_features_meet_a_plate_of_scalars():
-    dot(np.zeros((3, 2)), gaussian("x", np.zeros(2)))
+@refused("(3, 2) @ (3,)", "'x'", "must be as long")
+def test_features_meet_a_plate_of_another_length():
+    dot(np.zeros((3, 2)), gaussian("x", np.zeros(3)))
 
 
 @refused("'z'", "2 rows", "3 classes")
