@@ -66,7 +66,7 @@ class Bilinear(AbstractProjected):
         known = np.eye(ends + k + len(last))[None] if rows is None else rows
         sides = [[*range(ends, ends + k), *last], [*range(at, ends), *last]]
         pivots = fewest(known, sides) if isinstance(known, np.ndarray) else None
-        return cls(size, out, precision, rows, offset, pivots)
+        return cls(size, out, precision, None if rows is None else jnp.asarray(rows), offset, pivots)
 
     def through(self, rows: Array, offset: Array) -> "Bilinear":
         return Bilinear.of(self.size, self.out, self.precision, rows, offset)
