@@ -23,7 +23,7 @@ from ..numerics.cholesky import cholesky, inverse_factor, log_det
 from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import hermite_product, symmetric
 
-_PER_AXIS = {1: 24, 2: 12, 3: 7, 4: 5}  # nodes, as of `MvGaussian`; fewer are as good, as most is integrated
+_PER_AXIS = {1: 24, 2: 26, 3: 7, 4: 5}  # nodes, as of `MvGaussian`; fewer are as good, as most is integrated
 
 
 class Known(NamedTuple):

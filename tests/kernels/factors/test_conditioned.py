@@ -53,7 +53,7 @@ def test_moments_are_those_of_a_grid(size, out, noise, rows, power, pivots):
     assert factor.pivots is not None and len(factor.pivots) == len(pivots)
     d = factor.dimensions
     cavity = random_cavity(d, 3)
-    expected = brute(factor, cavity, power, 45 if d <= 3 else 27)
+    expected = brute(factor, cavity, power, 45 if d <= 3 else 41)
     near = MvGaussian.from_mean_covariance(expected[1][None], expected[2][None])  # the receiving marginal at the end
     found, total = factor.matched(near, cavity, power)
     assert float(total[0]) == pytest.approx(expected[0], abs=1e-5)
