@@ -1,6 +1,6 @@
 """Accuracy of models with several unknowns at one factor, against long NUTS runs.
 
-`python benchmarks/accuracy.py [--only substring] [--reference] [--rules] [--apart]`. For every model: the largest
+`python benchmarks/accuracy.py [--only substrings] [--reference] [--rules] [--apart]`. For every model: the largest
 |z|, the difference of means in posterior standard deviations, over its unknowns; the ratios of standard deviations,
 smallest and largest; the error of the log-evidence, against importance sampling about the draws where that is sure of
 itself; sweeps; processor time of the first and of a warm call, and of NUTS (two chains, compilation included). PASS
@@ -26,6 +26,7 @@ import scipy.optimize
 jax.config.update("jax_enable_x64", True)
 
 import accuracy_models  # noqa: E402
+import accuracy_more  # noqa: E402
 import accuracy_structures  # noqa: E402
 import report  # noqa: E402
 from accuracy_models import Case  # noqa: E402
@@ -155,7 +156,7 @@ def verdict(found: dict[str, Any], unknowns: dict[str, Any], error: float | None
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--reference", action="store_true")
     parser.add_argument("--rules", action="store_true")
     parser.add_argument("--apart", action="store_true")
@@ -163,8 +164,8 @@ def main() -> None:
     kept = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
     header = ["model", "rule", "unknown", "z", "ratio", "evidence", "sweeps", "first s", "warm ms", "NUTS s", ""]
     rows, results = [], {}
-    for case in [*accuracy_models.cases(), *accuracy_structures.cases()]:
-        if asked.only not in case.name:
+    for case in [*accuracy_models.cases(), *accuracy_structures.cases(), *accuracy_more.cases()]:
+        if not any(part in case.name for part in asked.only):
             continue
         if asked.reference or case.name not in kept:
             kept[case.name] = nuts(case)

@@ -68,13 +68,13 @@ def _tails(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def sampled(case: Case) -> tuple[float, dict[str, tuple[float, float, float, float]]]:
-    """The same by NUTS on everything: four chains of 2,000 warm-up and 10,000 kept draws; no evidence."""
+    """The same by NUTS on everything: four chains of 2,000 warm-up and 20,000 kept draws; no evidence."""
     import numpyro
     from numpyro.infer import MCMC, NUTS
 
     del numpyro
     kernel = NUTS(case.everything, target_accept_prob=0.95)
-    mcmc = MCMC(kernel, num_warmup=2000, num_samples=5000, num_chains=4, chain_method="vectorized", progress_bar=False)
+    mcmc = MCMC(kernel, num_warmup=2000, num_samples=20000, num_chains=4, chain_method="vectorized", progress_bar=False)
     mcmc.run(jax.random.key(0), **case.inputs)
     draws = {name: np.asarray(mcmc.get_samples()[name]) for name in case.grid}
     return float("nan"), {k: (x.mean(), x.std(), *np.quantile(x, [0.05, 0.95])) for k, x in draws.items()}

@@ -26,7 +26,6 @@ from .distribution import register as register
 from .factor import AbstractConjugate as AbstractConjugate
 from .factor import AbstractFactor as AbstractFactor
 from .factor import AbstractProjected as AbstractProjected
-from .factor import nested_quadrature as nested_quadrature
 from .factors.bernoulli import Bernoulli as Bernoulli
 from .factors.beta import Beta as Beta
 from .factors.binomial import Binomial as Binomial
@@ -85,6 +84,7 @@ from .factors.truncated import Truncated as Truncated
 from .factors.vector_node import VectorDeterministic as VectorDeterministic
 from .factors.von_mises import VonMises as VonMises
 from .factors.wishart import Wishart as Wishart
+from .nested import nested_quadrature as nested_quadrature
 from .quadrature.projection import Delta as Delta
 from .quadrature.projection import GaussHermite as GaussHermite
 from .quadrature.projection import LogTrapezoid as LogTrapezoid

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .families import AbstractFamily, Gaussian
+from .nested import nested_expectation, nested_quadrature
 from .quadrature.edge import Moments, hermite_moments, settle_edge
 from .quadrature.predictive import MOMENTS, product_nodes, tilted_log_density
 from .quadrature.projection import AbstractQuadrature, Quadrature, expectation, nodes, tangent_projection
@@ -126,6 +127,9 @@ class AbstractProjected(AbstractFactor):
     joins: ClassVar[str] = "shared"
     """When Gaussian interfaces are one edge: "always", "shared", "chains" or "asked"; see `passes.join`."""
 
+    matchable: ClassVar[bool] = True
+    """Whether moments can be matched at all."""
+
     matches: ClassVar[str] = ""
     """Where moments are matched (EP) if no rule is asked for: "jointly", "own" or nowhere; see `passes.rules`."""
 
@@ -220,6 +224,10 @@ class AbstractProjected(AbstractFactor):
     def through(self, rows: Float[Array, "#n m d"], offset: Float[Array, "#n m"]) -> "AbstractProjected | None":
         """Of a factor of one vector r: that of z with `r = rows z + offset`, where z is the shorter; None: unknown."""
 
+    def matched(self, q: Any, cavity: Any, power: float) -> tuple[Any, Float[Array, " n"]] | None:
+        """Of one vector: the member with the moments of `cavity f^power`, and the logarithm of that integral, where all
+        but a few numbers integrate out; None: by a quadrature over all of it."""
+
     def stuck(self, marginal: Any) -> Bool[Array, " n"] | None:
         """Of a factor of one vector: where, by symmetry, its message at a marginal has no slope; None: nowhere."""
 
@@ -246,53 +254,3 @@ def integrate_message(
     """`log ∫ exp(l_j(z)) q_j(z) dz`: the log-evidence, with the last integral taken over interface `j`."""
     z, log_weights = nodes(quadrature, cavities[j])
     return jax.nn.logsumexp(log_weights + factor.log_message(j, cavities)(z), axis=0)
-
-
-def nested_quadrature(
-    factor: AbstractFactor, j: int, cavities: Cavities, quadrature: AbstractQuadrature, power: float = 1.0
-) -> LogMessage:
-    """`l_j(z_j) = log Σ_k Π_i w_{i,k_i} f(z_j, z_{k})^p` on the product of the nodes of the other cavities.
-
-    Cost Q^d for `d` interfaces, so it is meant for at most three.
-    """
-    on_grid = _on_grid(factor, j, cavities, quadrature)
-
-    def log_message(z_j: Array) -> Array:
-        log_weights, log_f, axes = on_grid(z_j)
-        return jax.nn.logsumexp(log_weights + power * log_f, axis=axes)
-
-    return log_message
-
-
-def nested_expectation(
-    factor: AbstractFactor, j: int, marginals: Cavities, quadrature: AbstractQuadrature
-) -> LogMessage:
-    """`E[log f | z_j] = Σ_k Π_i w_{i,k_i} log f(z_j, z_{k})` on the product of the nodes of the other marginals."""
-    if len(factor.interfaces) == 1:
-        return factor.log_density
-    on_grid = _on_grid(factor, j, marginals, quadrature)
-
-    def message(z_j: Array) -> Array:
-        log_weights, log_f, axes = on_grid(z_j)
-        return jnp.sum(jnp.exp(log_weights) * log_f, axis=axes)
-
-    return message
-
-
-def _on_grid(factor: AbstractFactor, j: int, cavities: Cavities, quadrature: AbstractQuadrature) -> Callable:
-    """`log f` and the log-weights on the product of the nodes of all interfaces but `j`."""
-    others = [i for i in range(len(factor.interfaces)) if i != j]
-    grids = {i: nodes(quadrature, cavities[i]) for i in others}
-
-    def evaluate(z_j: Array) -> tuple[Array, Array, tuple[int, ...]]:
-        # Axes: one per other interface, then those of z_j, the last of which is n.
-        values, total = {j: z_j[(None,) * len(others)]}, 0.0
-        for axis, i in enumerate(others):
-            z, log_weights = grids[i]
-            place = (*(None,) * axis, slice(None), *(None,) * (len(others) - axis - 1 + z_j.ndim - 1))
-            values[i] = z[place]
-            total = total + log_weights[place]
-        log_f = factor.log_density(*(values[i] for i in range(len(factor.interfaces))))
-        return jnp.asarray(total), log_f, tuple(range(len(others)))
-
-    return evaluate

@@ -27,7 +27,7 @@ def censor(name: str, distribution: Any, obs: Any, censored: Any) -> tuple[Any, 
         if isinstance(code, (np.ndarray, np.generic)) and not np.isin(code, list(CODES.values())).all():
             unknown = np.asarray(code)[~np.isin(code, list(CODES.values()))].reshape(-1)[0]
             refuse(name, "censored", f"it has the code {unknown}", _WORKS)
-        code = jnp.asarray(code, float) if np.asarray(code).dtype == bool else code
+        code = jnp.asarray(code, float) if jnp.issubdtype(jnp.result_type(code), bool) else code
     obs = unwrap(as_constant(obs))
     pair = np.ndim(obs) > np.ndim(code) if np.ndim(code) else code == CODES["interval"]
     if pair and np.shape(obs)[-1:] != (2,):

@@ -72,7 +72,7 @@ def join(groups: list[FactorGroup], rules: dict[str, Any], asked: Asked, names: 
             what = f"its {len(group.edges)} unknowns are integrated over together, under NGMP() or EP()"
             works = "leave joint= to its rule; ngmp.factor of up to three unknowns works with any rule"
             problems.append(Problem(group.given.name, None, what, works))
-    problems += _check_clusters(clusters, names, [(g, found[g.name]) for g in groups if g.name in found])
+    problems += _check_clusters(clusters, names, groups, found)
     if problems:
         raise ModelError(problems)
     return [_stack(g, found[g.name]) if g.name in found else g for g in groups]
@@ -199,15 +199,20 @@ def _check_group(group: FactorGroup, members: tuple[int, ...], rule: Any) -> lis
 
 
 def _check_clusters(
-    clusters: tuple[tuple[str, ...], ...], names: Names, found: list[tuple[FactorGroup, Joined]]
+    clusters: tuple[tuple[str, ...], ...], names: Names, groups: list[FactorGroup], found: dict[str, Joined]
 ) -> list[Problem]:
-    """Clusters, or members of them, that share no factor that is not conjugate."""
+    """Clusters, or members of them, that share no factor that is not conjugate. Products have them on one edge."""
     problems = []
     for cluster in clusters:
         reached: set[str] = set()
-        for group, joined in found:
-            own = [_variables(group, j, names) & set(cluster) for j in joined.members]
+        for group in groups:
+            members = found[group.name].members if group.name in found else ()
+            own = [_variables(group, j, names) & set(cluster) for j in members]
             reached |= set().union(*own) if sum(map(bool, own)) > 1 else set()
+            edges = enumerate(group.edges if group.projected else ())
+            vectors = [j for j, edge in edges if isinstance(edge, Functional) and edge.width]
+            together = [_variables(group, j, names) & set(cluster) for j in vectors]
+            reached |= set().union(*(own for own in together if len(own) > 1))
         lost = [name for name in cluster if name in names and name not in reached]
         if lost and all(names[n][0].family.core == "gaussian" for n in cluster if n in names):
             given = f"joint= joins {', '.join(cluster)}, but {', '.join(lost)} shares no projected factor with the rest"

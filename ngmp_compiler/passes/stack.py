@@ -103,7 +103,8 @@ def shortest(factor: Any, edges: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]
     dtype = edge.offset.dtype
     ops = [_explicit(link.op, link.coefficient, link.plane, dtype, "matmul") for link in edge.links]
     n = max(c.shape[0] for c in ops)
-    rows = jnp.concatenate([jnp.broadcast_to(c, (n, *c.shape[1:])) for c in ops], -1)
+    xp = np if all(isinstance(c, np.ndarray) for c in ops) else jnp  # what is known as such is looked at by the factor
+    rows: Any = xp.concatenate([xp.broadcast_to(c, (n, *c.shape[1:])) for c in ops], -1)
     found = factor.through(rows, jnp.asarray(edge.offset))
     if found is None:
         return factor, edges

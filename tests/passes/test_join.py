@@ -323,6 +323,15 @@ def test_refused(case):
         ngmp.compile(model, **options)(y=Y)
 
 
+def test_products_are_on_one_edge_as_they_are():
+    def dotted(y):
+        a, t = ngmp.sample("a", Normal(np.ones(2), std=1.0)), ngmp.sample("t", Normal(np.zeros((4, 2)), std=1.0))
+        ngmp.sample("y", Normal(a[0] * t[:, 0] + a[1] * t[:, 1], std=0.5), obs=y[:4])
+
+    texts = [ngmp.compile(dotted, joint=joint).lower(y=Y).describe() for joint in (None, [("a", "t")])]
+    assert texts[0] == texts[1]
+
+
 @pytest.mark.parametrize("joint", ["m", [("m",)], [], [(1, 2)], {"m": "ls"}])
 def test_refused_at_once(joint):
     with pytest.raises(ValueError, match="joint="):

@@ -23,10 +23,12 @@ from jaxtyping import Array, Bool, Float
 from ..distribution import CONSTANT, EXP_GAUSSIAN, GAUSSIAN, MV_GAUSSIAN, Lowered, Signature, as_float
 from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, Values
 from ..families import AbstractFamily, MvGaussian
-from ..numerics.cholesky import cholesky, inverse_factor, log_det
+from ..families.mv_gaussian import MOST_DIMENSIONS
+from ..numerics.cholesky import cholesky, inverse, inverse_factor, log_det
 from ..numerics.special import LOG_2PI, safe_exp
 from ..quadrature.nodes import spread
 from ..quadrature.projection import Quadrature, tangent_projection
+from .conditioned import Known, fewest, moments
 from .joint import by_gradients
 from .noise_log_precision import LOG_PRECISION
 
@@ -41,19 +43,47 @@ class Bilinear(AbstractProjected):
         out: r where it is data; then it is not in z.
         precision: P; None where it is e^s.
         rows, offset: where z is `rows x + offset` of fewer variables x, which are then the interface.
+        pivots: entries of z such that all else is Gaussian where they are known; None if there are too many.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("z",)
     families: ClassVar[Families] = (MvGaussian,)
-    matches: ClassVar[str] = "jointly"
     size: tuple[int, int] = eqx.field(static=True)
     out: Float[Values, "#n m"] | None = None
     precision: Float[Array, "#n m m"] | None = None
     rows: Float[Array, "#n k d"] | None = None
     offset: Float[Array, "#n k"] | None = None
+    pivots: tuple[int, ...] | None = eqx.field(static=True, default=None)
+
+    @classmethod
+    def of(
+        cls, size: tuple[int, int], out: Any, precision: Any, rows: Any = None, offset: Any = None
+    ) -> "Bilinear":
+        """With its pivots: one of the two sides, whichever is made of fewer numbers, and the log-precision."""
+        m, k = size
+        at = m * (out is None)
+        ends, last = at + m * k, [] if precision is not None else [at + m * k + k]
+        known = np.eye(ends + k + len(last))[None] if rows is None else rows
+        sides = [[*range(ends, ends + k), *last], [*range(at, ends), *last]]
+        pivots = fewest(known, sides) if isinstance(known, np.ndarray) else None
+        return cls(size, out, precision, None if rows is None else jnp.asarray(rows), offset, pivots)
 
     def through(self, rows: Array, offset: Array) -> "Bilinear":
-        return Bilinear(self.size, self.out, self.precision, rows, offset)
+        return Bilinear.of(self.size, self.out, self.precision, rows, offset)
+
+    @property
+    def dimensions(self) -> int:
+        m, k = self.size
+        length = m * (self.out is None) + m * k + k + (self.precision is None)
+        return length if self.rows is None else self.rows.shape[-1]
+
+    @property
+    def matchable(self) -> bool:  # type: ignore[override]
+        return self.pivots is not None or self.dimensions <= MOST_DIMENSIONS
+
+    @property
+    def matches(self) -> str:  # type: ignore[override]
+        return "jointly" if self.matchable else ""
 
     @property
     def support(self) -> str | None:
@@ -107,14 +137,41 @@ class Bilinear(AbstractProjected):
         vw = covariance[..., sides, ends].reshape(*lead, m, k, k)
         ww = covariance[..., ends, ends]
         centre = r - jnp.einsum("...ik,...k->...i", a, b) - jnp.einsum("...ikk->...i", vw)
-        eye = jnp.eye(m, dtype=mean.dtype)
-        own = [] if self.out is not None else [jnp.broadcast_to(eye, (*lead, m, m))]
-        left = -(eye[:, :, None] * b[..., None, None, :]).reshape(*lead, m, m * k)
-        line = jnp.concatenate([*own, left, -a], -1)  # ell, (..., m, dims)
+        line = jnp.broadcast_to(self._line(mean), (*lead, m, ends.stop))  # (..., m, dims)
         inside = covariance[..., : line.shape[-1], : line.shape[-1]]
         linear = line @ inside @ jnp.swapaxes(line, -1, -2)
         bent = jnp.einsum("...ikjl,...kl->...ij", vv, ww) + jnp.einsum("...ikl,...jlk->...ij", vw, vw)
         return centre[..., :, None] * centre[..., None, :] + linear + bent
+
+    def matched(self, q: Any, cavity: Any, power: float) -> tuple[Any, Array] | None:
+        if self.pivots is None:
+            return None
+        d = self.dimensions
+        rows = jnp.eye(d, dtype=q.dtype)[None] if self.rows is None else jnp.asarray(self.rows, q.dtype)
+
+        def known(x: Float[Array, "Q n d"]) -> Known:
+            z = self._inner(x)
+            residual, s = self._residual(z)
+            line = self._line(z)
+            slope = jnp.einsum("qnmk,nkd->qnmd", line, rows[:, : line.shape[-1]])
+            if s is None:
+                return Known(residual, slope, self._noise_covariance[None])
+            return Known(residual, slope, safe_exp(-s)[..., None, None] * jnp.eye(self.size[0], dtype=q.dtype))
+
+        return moments(q, cavity, rows[:, np.array(self.pivots)], known, power)
+
+    @property
+    def _noise_covariance(self) -> Float[Array, "#n m m"]:
+        return inverse(cholesky(jnp.asarray(self.precision)))
+
+    def _line(self, z: Float[Array, "*b k"]) -> Float[Array, "*b m l"]:
+        """`dg/dz`, ell of the module docstring, without s, of which g is no function."""
+        _, a, b, _ = self._parts(z)
+        m, k = self.size
+        eye = jnp.eye(m, dtype=z.dtype)
+        own = [] if self.out is not None else [jnp.broadcast_to(eye, (*z.shape[:-1], m, m))]
+        left = -(eye[:, :, None] * b[..., None, None, :]).reshape(*z.shape[:-1], m, m * k)
+        return jnp.concatenate([*own, left, -a], -1)
 
     def _value(self, mean: Array, covariance: Array) -> Float[Array, " n"]:
         """The same of the interface."""
@@ -181,7 +238,7 @@ def _lower(out: Any, mean: Any, lefts: Any, rights: Any, precision: Any, log: An
     scalar = data is not None and data.ndim == 1
     data = data[:, None] if scalar else data  # type: ignore[index]
     parts = [lefts, rights] if data is not None else [residual, lefts, rights]
-    factor = Bilinear((m, k), None if data is None else as_float(data), precision)
+    factor = Bilinear.of((m, k), None if data is None else as_float(data), precision)
     return Lowered(factor, (parts if log is None else [*parts, log],))
 
 

@@ -17,10 +17,10 @@ from ..factor import (
     Cavities,
     Families,
     LogMessage,
-    nested_quadrature,
 )
 from ..families import FAMILIES, AbstractFamily, Gaussian
 from ..families.mv_gaussian import MOST_DIMENSIONS
+from ..nested import nested_quadrature
 from ..quadrature.projection import Quadrature
 from ..quadrature.start import peak
 from .captured import as_function, captured

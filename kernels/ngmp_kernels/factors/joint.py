@@ -139,6 +139,10 @@ class JointFactor(AbstractProjected):
         order = [self.members.index(i) for i in range(len(self.members))]
         return self.base.joint_expectation(mean[..., order], covariance[..., order, :][..., order])
 
+    def matched(self, q: Any, cavity: Any, power: float) -> tuple[Any, Array] | None:
+        in_order = self.members == tuple(range(len(self.base.interfaces)))
+        return self.base.matched(q, cavity, power) if in_order else None
+
     def initial(self) -> tuple[AbstractFamily | None, ...]:
         hints = self.base.initial()
         rest = tuple(hints[i] for i in self.rest)

@@ -8,8 +8,9 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array
 
-from ..factor import AbstractQuadrature, Cavities, Families, LogMessage, nested_quadrature
+from ..factor import AbstractQuadrature, Cavities, Families, LogMessage
 from ..families import Gaussian
+from ..nested import nested_quadrature
 from ..numerics.logarithm import log, log1p, softplus
 from ..numerics.special import LOG_2PI, safe_exp
 from ..quadrature.predictive import lambert, log_precision_nodes, scale_mixture_cdf

@@ -17,6 +17,7 @@ from ..factor import AbstractProjected, AbstractQuadrature, Cavities, Families, 
 from ..families import AbstractFamily, Gamma, Gaussian
 from ..numerics.special import LOG_2PI
 from ..quadrature.projection import Quadrature, nodes
+from .bilinear import Bilinear
 
 _RULE = Quadrature()
 
@@ -139,6 +140,13 @@ class ProductNoise(AbstractProjected):
             return None
         precision = jnp.asarray(self.precision)
         return 0.5 * (jnp.log(precision) - LOG_2PI - precision * product_square(mean, covariance, self.out))
+
+    def matched(self, q: Any, cavity: Any, power: float) -> tuple[Any, Array] | None:
+        """Where all of its interfaces, with none for tau, are joined."""
+        if self.precision is None:
+            return None
+        out = None if self.out is None else jnp.asarray(self.out)[:, None]
+        return Bilinear.of((1, 1), out, jnp.asarray(self.precision)[:, None, None]).matched(q, cavity, power)
 
     def in_family(self) -> tuple[bool, ...]:
         return (True,) * len(self.interfaces)

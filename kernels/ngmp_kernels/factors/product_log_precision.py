@@ -19,6 +19,7 @@ from ..families import Gaussian
 from ..numerics.special import LOG_2PI, safe_exp
 from ..quadrature.predictive import product_nodes
 from ..quadrature.projection import Quadrature
+from .bilinear import Bilinear
 from .noise_log_precision import LOG_PRECISION
 from .product import product_square
 
@@ -79,6 +80,10 @@ class ProductLogPrecision(AbstractProjected):
         s, v = mean[..., -1], covariance[..., -1, -1]
         square = product_square(mean[..., :-1] + covariance[..., :-1, -1], covariance[..., :-1, :-1], self.out)
         return 0.5 * (s - LOG_2PI - safe_exp(s + 0.5 * v) * square)
+
+    def matched(self, q: Any, cavity: Any, power: float) -> tuple[Any, Array] | None:
+        out = None if self.out is None else jnp.asarray(self.out)[:, None]
+        return Bilinear.of((1, 1), out, None).matched(q, cavity, power)
 
     def initial(self) -> tuple[Gaussian | None, ...]:
         unit = Gaussian.from_mean_variance(jnp.zeros(1), jnp.ones(1))

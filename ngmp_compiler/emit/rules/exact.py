@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels import AbstractProjected, Delta, Quadrature, nodes, tangent_projection, tilted_match
+from ngmp_kernels import AbstractProjected, Delta, Quadrature, tangent_projection, tilted_match
 from ngmp_kernels.families import AbstractFamily
 from ngmp_kernels.quadrature.projection import LogMessage
 from ngmp_kernels.quadrature.tilted import tilted_evidence
 
 from .base import AbstractRule, Families, Incoming, select
 from .mean_field import NCVMP, StructuredVMP
+from .shares import local_evidence, nodes_expectation, power_of, unequal
 
 
 def _power(given: Any) -> Any:
@@ -107,7 +108,7 @@ class NGMP(AbstractRule):
             if d > 1:  # the local evidence was counted d times; with unequal powers, their average
                 total -= (d - 1) / d * local_evidence(factor, found, p)
             if len(set(powers)) > 1:
-                total += _unequal(j, marginals, leaves, found, p)
+                total += unequal(j, marginals, leaves, found, p)
         return _with_mean_field_energy(factor, marginals, total, least)
 
     def stationary(self, factor: AbstractProjected) -> bool:
@@ -142,11 +143,19 @@ class EP(AbstractRule):
         return StructuredVMP() if _unprojected(factor, False) else self
 
     def supports(self, factor: AbstractProjected, j: int) -> str | None:
-        return "its messages are projected where they are received" if factor.deterministic else None
+        if factor.deterministic:
+            return "its messages are projected where they are received"
+        return None if factor.matchable else "its edge has too many unknowns to match moments of; NGMP() has no limit"
+
+    def _matched(self, factor: AbstractProjected, q: Any, found: Families, p: float) -> Any:
+        """Moments and mass where the factor knows them."""
+        return factor.matched(q, found[0], p) if len(found) == 1 and isinstance(self.projection, Quadrature) else None
 
     def target(self, factor: AbstractProjected, j: int, incoming: Incoming) -> Any:
         p = power_of(self.power, factor, j)
         found, proper, share = _cavities(factor, incoming, p)
+        if (known := self._matched(factor, incoming.marginals[j], found, p)) is not None:
+            return (known[0] - found[j]) * (1 / p), _all(proper)
         message = _message(factor, j, found, p)
         tilt = lambda z: p * message(z)  # noqa: E731
         matched = tilted_match(
@@ -167,10 +176,12 @@ class EP(AbstractRule):
         for p in sorted(set(powers)):  # with unequal powers, the average over interfaces
             found, _, share = _cavities(factor, incoming, p)
             least = jnp.minimum(least, share)
-            # The last integral over the last interface, where noise factors are smoothest.
-            message = _message(factor, len(found) - 1, found, p)
-            tilt = lambda z, m=message, p=p: p * m(z)  # noqa: E731
-            share = tilted_evidence(marginals[-1], found[-1], tilt, Quadrature(), factor.hard)
+            if (known := self._matched(factor, marginals[-1], found, p)) is not None:
+                share = known[1]
+            else:  # the last integral over the last interface, where noise factors are smoothest
+                message = _message(factor, len(found) - 1, found, p)
+                tilt = lambda z, m=message, p=p: p * m(z)  # noqa: E731
+                share = tilted_evidence(marginals[-1], found[-1], tilt, Quadrature(), factor.hard)
             for q, c in zip(marginals, found, strict=True):
                 share += q.kl(c)  # A(c) - A(lambda) + p eta . mu, without a difference of large numbers
             total += powers.count(p) / len(powers) * share / p
@@ -254,42 +265,6 @@ def _all(flags: list[Bool[Array, " n"]], but: int | None = None) -> Bool[Array, 
     for i, f in enumerate(flags):
         out = out & f if i != but else out
     return out
-
-
-def power_of(power: Any, factor: AbstractProjected, j: int) -> float:
-    """The power toward interface j."""
-    return dict(power).get(factor.interfaces[j], 1.0) if isinstance(power, tuple) else power
-
-
-def _unequal(j: int, marginals: Families, leaves: Families, found: Families, p: float) -> Float[Array, " n"]:
-    r"""What makes the shares of interfaces with unequal powers comparable; with equal ones these terms add up to zero.
-
-    With $D_i = (A(\lambda_i) - A(c_i)) / p$ of the cavities at the power p of interface j, the message $\ell_j$ holds
-    $\sum_{i \ne j} D_i$ and the local evidence $\sum_i D_i$ of what is in the family. Each is taken off where it
-    stands, so that a factor which is all in the family has no share, whatever its powers. $D_i$ is computed as
-    $\eta_i \cdot \mu_i - KL[q_i \| q_{c_i}] / p$, without a difference of large numbers.
-    """
-    d, total = len(marginals), jnp.zeros((), marginals[0].dtype)
-    for i, (q, leaf, cavity) in enumerate(zip(marginals, leaves, found, strict=True)):
-        gap = leaf.dot(q.to_mean()) - q.kl(cavity) / p
-        total += ((d - 1) / d - (i != j)) * gap
-    return total
-
-
-def nodes_expectation(q: AbstractFamily, message: Any) -> Float[Array, " n"]:
-    """`E_q[message]`."""
-    z, log_weights = nodes(Quadrature(), q)
-    return jnp.sum(jnp.exp(log_weights) * message(z), axis=0)
-
-
-def local_evidence(factor: AbstractProjected, found: Families, power: float) -> Float[Array, " n"]:
-    """`(1/p) log ∫ f^p Π q_c`; the last integral over the last interface, where noise factors are smoothest."""
-    if power == 1 and len(found) > 1:
-        return factor.log_evidence(found, Quadrature())
-    j = len(found) - 1
-    z, log_weights = nodes(Quadrature(), found[j])
-    message = factor.fractional_message(j, found, power, Quadrature())
-    return jax.nn.logsumexp(log_weights + power * message(z), axis=0) / power
 
 
 def _unprojected(factor: AbstractProjected, whole: bool) -> bool:
