@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ngmp_kernels.numerics.lanes import if_any
 from ngmp_kernels.numerics.logarithm import log
 
 from ._small import multiply
@@ -59,8 +60,8 @@ def discrete_chain(
         top = jnp.max(unary, 1, keepdims=True)
         mild &= jnp.all(top > -jnp.inf)  # otherwise no path is possible
         most = 4 if pairs else 2  # outputs of a condition cost, used or not
-        found = jax.lax.cond(
-            mild, lambda *x: _in_probabilities(*x)[:most], lambda *x: _in_logarithms(*x[:2])[:most], unary, tie, top
+        found = if_any(
+            ~mild, lambda *x: _in_logarithms(*x[:2])[:most], lambda *x: _in_probabilities(*x)[:most], unary, tie, top
         )
     log_probs, log_partition, *messages = found
     pair = None

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import ngmp_compiler as ngmp
-from ngmp_compiler import Normal
+from ngmp_compiler import Binomial, Categorical, Dirichlet, Gamma, Normal
 
 
 def test_gradient_of_a_jitted_batch_of_whole_posteriors():
@@ -30,3 +31,42 @@ def test_gradient_of_a_jitted_batch_of_whole_posteriors():
 
     assert posts["x"].mean.shape == (2,)
     np.testing.assert_allclose(slope, jax.grad(by_hand)(1.5), rtol=1e-6)
+
+
+def _precision(y, shift, spread):
+    x, tau = ngmp.sample("x", Normal(shift, std=spread)), ngmp.sample("tau", Gamma(2.0, rate=1.0))
+    ngmp.sample("y", Normal(x, precision=tau), obs=y)
+
+
+def _logistic(y, shift, spread):
+    u = ngmp.sample("u", Normal(np.zeros(len(y)), std=spread))
+    ngmp.sample("y", Binomial(5.0, logits=u + shift), obs=y)
+
+
+def _switching(y, shift, spread):
+    rows = ngmp.sample("rows", Dirichlet(np.ones((2, 2)) + 2 * np.eye(2)))
+
+    def step(z, y_k):
+        z = ngmp.sample("z", Categorical(probs=ngmp.take(rows, z)))
+        ngmp.sample("y", Normal(ngmp.take(jnp.array([0.0, 3.0]) + shift, z), std=spread), obs=y_k)
+        return z, None
+
+    ngmp.scan(step, ngmp.sample("z0", Categorical(probs=np.ones(2) / 2)), y)
+
+
+@pytest.mark.parametrize("model", [_precision, _logistic, _switching])
+def test_the_gradient_of_a_batch_is_that_of_its_lanes(model):
+    """A branch that each lane takes for itself has no reverse mode inside of the rule of a fixed point."""
+    program, y, spreads = ngmp.compile(model), np.array([1.0, 2.0, 3.0, 0.0, 4.0, 2.0]), jnp.array([0.5, 1.0, 3.0])
+
+    def value(shift, spread):
+        return program(y=y, shift=shift, spread=spread).free_energy
+
+    def total(shift):
+        return jnp.sum(jax.vmap(lambda spread: value(shift, spread))(spreads))
+
+    alone = jax.jit(jax.vmap(jax.grad(value), (None, 0)))(0.3, spreads)
+    found = jax.jit(jax.grad(total))(0.3)
+    np.testing.assert_allclose(found, jnp.sum(alone), rtol=1e-6)
+    differences = (jax.jit(total)(0.3 + 1e-4) - jax.jit(total)(0.3 - 1e-4)) / 2e-4
+    np.testing.assert_allclose(found, differences, rtol=1e-4)

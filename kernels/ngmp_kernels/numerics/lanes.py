@@ -47,31 +47,19 @@ def one_by_one(
 def if_any(
     wanted: Bool[Array, "..."], then: Callable[..., Any], otherwise: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """`then(*arguments)` if anything is wanted, in any lane, else `otherwise(*arguments)`; the branches close over no
-    tracers.
+    """`then(*arguments)` if anything is wanted, in any lane, else `otherwise(*arguments)`.
 
-    For a branch that is dear and seldom needed, and right where it is not: of a `cond`, `vmap` computes both sides for
-    all lanes every time. Derivatives are those of the `cond`.
+    For a branch that is dear and seldom needed, and right where it is not. Of a `cond` that each lane decides for
+    itself `vmap` computes both sides for all lanes, and jax 0.10 has no reverse mode for one inside of a `custom_jvp`.
     """
+    return jax.lax.cond(_in_any_lane(wanted), then, otherwise, *arguments)
 
-    def plain(wanted: Any, *arguments: Any) -> Any:
-        return jax.lax.cond(jnp.any(wanted), then, otherwise, *arguments)
 
-    shared = custom_vmap(plain)
+@custom_vmap
+def _in_any_lane(wanted: Bool[Array, "..."]) -> Bool[Array, ""]:
+    return jnp.any(wanted)
 
-    @shared.def_vmap
-    def lanes(size: int, batched: Any, wanted: Any, *arguments: Any) -> Any:
-        axes = jax.tree.map(lambda flag: 0 if flag else None, batched[1:])
-        every = [jax.vmap(branch, in_axes=tuple(axes), axis_size=size) for branch in (then, otherwise)]
-        found = if_any(wanted, *every, *arguments)
-        return found, jax.tree.map(lambda _: True, found)
 
-    @jax.custom_jvp
-    def branch(*operands: Any) -> Any:
-        return shared(*operands)
-
-    @branch.defjvp
-    def branch_jvp(primals: Any, tangents: Any) -> Any:
-        return branch(*primals), jax.jvp(plain, primals, tangents)[1]
-
-    return branch(wanted, *arguments)
+@_in_any_lane.def_vmap
+def _(size: int, batched: Any, wanted: Bool[Array, "lanes ..."]) -> tuple[Bool[Array, ""], bool]:
+    return _in_any_lane(wanted), False

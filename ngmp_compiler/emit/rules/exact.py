@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from ngmp_kernels import AbstractProjected, Delta, Quadrature, tangent_projection, tilted_match
 from ngmp_kernels.families import AbstractFamily
+from ngmp_kernels.numerics.lanes import if_any
 from ngmp_kernels.quadrature.projection import LogMessage
 from ngmp_kernels.quadrature.tilted import tilted_evidence
 
@@ -227,7 +228,7 @@ def _with_mean_field(
         rest = jax.tree.map(lambda x, like: jnp.broadcast_to(x, like.shape), field * (1.0 - share), eta)
         return eta * share + select(finite, rest, 0.0 * eta)
 
-    return jax.lax.cond(jnp.all(share >= 1.0), lambda: eta, mixed)
+    return if_any(share < 1.0, mixed, lambda: eta)
 
 
 def _with_mean_field_energy(
@@ -239,9 +240,10 @@ def _with_mean_field_energy(
     energy = jnp.broadcast_to(energy, jnp.broadcast_shapes(energy.shape, share.shape))
 
     def mixed() -> Array:
-        return share * energy + (1.0 - share) * StructuredVMP().evidence(factor, Incoming(marginals, ()))
+        field = StructuredVMP().evidence(factor, Incoming(marginals, ()))
+        return jnp.where(share < 1.0, share * energy + (1.0 - share) * field, energy)
 
-    return jax.lax.cond(jnp.all(share >= 1.0), lambda: energy, mixed)
+    return if_any(share < 1.0, mixed, lambda: energy)
 
 
 class BP(AbstractRule):
