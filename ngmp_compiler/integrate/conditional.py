@@ -114,15 +114,18 @@ def grids(model: Conditional, inputs: list[Any], configurations: Array, effort: 
         def evaluate(points: Array, kept: Any) -> tuple[Array, Any]:
             def one(v: Array) -> tuple[Array, Any]:
                 front, program = specialised(v)
-                state, core = iterated(program.solver, kept.leaves) if iterates else (program.solver.init({}), None)
+                if iterates:  # what is kept may be of no use here, at a scale that is smaller by many powers of ten
+                    state, core = iterated(program.solver, kept.leaves, begin.leaves)
+                else:
+                    state, core = program.solver.init({}), None
                 f = log_joint(front, posterior(program, state, core))
                 return f if mode is None else f + _share(*mode, v), slim(state) if iterates else ()  # type: ignore[call-arg]
 
             return jax.vmap(one)(points)
 
-        kept = slim(first.solver.init(first.map.initial())) if iterates else ()
+        begin: Any = slim(first.solver.init(first.map.initial())) if iterates else ()
         start = None if mode is None else jax.tree.map(lambda x: x[mode[2]][None], mode[0])
-        landscape, kept, nodes = explore(evaluate, dim, kept, dtype, effort.finer if iterates else None, start)
+        landscape, kept, nodes = explore(evaluate, dim, begin, dtype, effort.finer if iterates else None, start)
         return landscape, (kept, nodes[1]) if iterates else None
 
     still = jax.lax.stop_gradient(inputs)

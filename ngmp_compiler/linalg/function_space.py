@@ -21,13 +21,17 @@ from .factor import factor
 
 
 class FunctionMoments(NamedTuple):
-    """Mean and variance of the functionals, the log-expectation, and that at e = 0; NaN where it is improper."""
+    """Mean and variance of the functionals, the log-expectation, and that at e = 0; NaN where it is improper.
+
+    And `pull`, $e - \\lambda m$, by which the potentials have moved what g is made of.
+    """
 
     mean: Float[Array, "*b n"]
     variance: Float[Array, "*b n"]
     log_expectation: Float[Array, "*b"]
     jitter: Float[Array, "*b"]
     log_volume: Float[Array, "*b"]
+    pull: Float[Array, "*b n"]
 
 
 class _Positive(NamedTuple):
@@ -87,13 +91,8 @@ def function_space(
         linear: e.
     """
     s, chol, white, jitter = _positive(prior, precision)
-    seen = s > 0
-    safe = jnp.where(seen, s, 1)
-    # C e = K alpha with alpha = S B^-1 S^-1 e where S > 0: nothing is subtracted, however large lambda K is.
-    free = jnp.where(seen, 0, linear)
-    right = jnp.where(seen, linear / safe, 0) - s * _matvec(prior, free)
-    inner = unwhiten(chol, whiten(chol, right[..., None]))[..., 0]
-    mean = _matvec(prior, free + s * inner)
+    pull = _pull(prior, s, chol, linear)
+    mean, safe = _matvec(prior, pull), jnp.where(s > 0, s, 1)
     # C_nn is K_nn - |W_n|^2, which cancels for large lambda K, and (1 - (B^-1)_nn) / lambda, which does for small.
     own = jnp.diagonal(prior, axis1=-2, axis2=-1)
     root = _transposed(chol) - white * s[..., None, :]  # L^-1
@@ -103,8 +102,19 @@ def function_space(
 
     negative = precision < 0
     mean, variance, removed = if_any(negative, _without, _as_it_is, mean, variance, prior, precision, white)
+    # The mean is that under the positive precisions alone and what the negative ones pull by.
+    moved = linear - jnp.minimum(precision, 0) * mean
+    pull = if_any(negative, _pull, lambda *_: pull, prior, s, chol, moved)
     log_volume = -0.5 * log_det(chol) - removed
-    return FunctionMoments(mean, variance, 0.5 * jnp.sum(linear * mean, -1) + log_volume, jitter, log_volume)
+    return FunctionMoments(mean, variance, 0.5 * jnp.sum(linear * mean, -1) + log_volume, jitter, log_volume, pull)
+
+
+def _pull(prior, s, chol, linear):
+    """`alpha = S B^-1 S^-1 e` where S > 0, and C e = K alpha: nothing is subtracted, however large lambda K is."""
+    seen = s > 0
+    free = jnp.where(seen, 0, linear)
+    right = jnp.where(seen, linear / jnp.where(seen, s, 1), 0) - s * _matvec(prior, free)
+    return free + s * unwhiten(chol, whiten(chol, right[..., None]))[..., 0]
 
 
 def _taken_out(prior, precision, white):
@@ -145,14 +155,15 @@ def _function_space_jvp(primals, tangents):
     if not isinstance(moved, SymbolicZero):  # the leaves move without K: n^3 saved
         moved = 0.5 * (moved + _transposed(moved))
         gain = jnp.eye(c.shape[-1], dtype=c.dtype) - c * precision[..., None, :]
-        alpha = linear - precision * mean
+        alpha = out.pull
         half = gain @ moved
         d_mean += _matvec(half, alpha)
         d_variance += jnp.sum(half * gain, -1)
         d_value += 0.5 * jnp.sum(alpha * _matvec(moved, alpha), -1)
         # tr(Lambda (I - C Lambda) dK), since Lambda - Lambda C Lambda = (K + Lambda^-1)^-1
         d_volume -= 0.5 * jnp.sum(precision * jnp.diagonal(half, axis1=-2, axis2=-1), -1)
-    return out, FunctionMoments(d_mean, d_variance, d_value + d_volume, jnp.zeros_like(out.jitter), d_volume)
+    d_pull = d_linear - d_precision * mean - precision * d_mean
+    return out, FunctionMoments(d_mean, d_variance, d_value + d_volume, jnp.zeros_like(out.jitter), d_volume, d_pull)
 
 
 function_space.defjvp(_function_space_jvp, symbolic_zeros=True)

@@ -61,6 +61,12 @@ def test_function_space_keeps_its_digits_under_sharp_potentials():
     # C = S^-1 (I + (S K S)^-1)^-1 S^-1 = 1/lambda - O(1/(lambda^2 K)): to twelve digits the noise alone.
     close(found.variance * lam, np.ones(6), 1e-10)
     close(found.mean, y, 1e-10)
+    # e - lambda m, of numbers as large as 1e12, is K^-1 m.
+    close(found.pull, np.linalg.solve(k, y), 1e-9)
+    lam[:2] = -1e-3
+    found = function_space(k, lam, lam * y)
+    close(k @ found.pull, found.mean, 1e-9)
+    close(found.pull[:2], (lam * (y - found.mean))[:2], 1e-9)
 
 
 def test_function_space_of_a_singular_prior_and_an_improper_posterior():

@@ -253,10 +253,10 @@ class Vectors(Value):
         marginal = MvGaussian.from_information(linear, add_jitter(precision, jitter))
         jitter = jnp.max(jitter)
         if prepared.function is not None:
-            m, v, log_volume, own = self._function(prepared.function, lam, h)
+            m, v, log_volume, own, pull = self._function(prepared.function, lam, h)
             jitter = jnp.maximum(jitter, own)
-            # P_0 w = h_0 + Phi^T (h - Lambda f): nothing of D^3 is done for it.
-            pull = self.rows.take(h - lam * m)
+            # P_0 w = h_0 + Phi^T (h - Lambda f): nothing of D^3 is done for it. The difference would be noise where
+            # Lambda is large, and then the residuals at this mean, of which a free energy is the sum.
             parts = [jnp.einsum("bnd,bn->bd", phi, x) for phi, x in zip(prepared.features, pull, strict=True)]
             mean, _ = _solve(prepared.function.chol, prepared.linear + self.rows.scatter(parts))
         elif self.rows.blocks:
@@ -269,17 +269,18 @@ class Vectors(Value):
         return Solved(log_volume, proper, jitter, marginal, mean, moments, weights)
 
     def _function(self, prior: _FunctionPrior, lam: Array, h: Array):
-        """Moments of the rows, log-volume and jitter, from n x n matrices alone."""
-        means, variances, log_volume, jitter = [], [], prior.log_volume, prior.jitter
+        """Moments of the rows, log-volume and jitter, from n x n matrices alone; and `h - Lambda f`, block by block."""
+        means, variances, pulls, log_volume, jitter = [], [], [], prior.log_volume, prior.jitter
         blocks = zip(prior.covariance, prior.mean, self.rows.take(lam), self.rows.take(h), strict=True)
         for covariance, centre, p, e in blocks:
             # exp{h f - p f^2 / 2} at f = centre + g
             found = function_space(covariance, p, e - p * centre)
             means.append(centre + found.mean)
             variances.append(found.variance)
+            pulls.append(found.pull)
             log_volume += jnp.sum(found.log_volume)
             jitter = jnp.maximum(jitter, jnp.max(found.jitter))
-        return self.rows.put(means), self.rows.put(variances), log_volume, jitter
+        return self.rows.put(means), self.rows.put(variances), log_volume, jitter, pulls
 
     def fixed_moments(self, solved: Solved, term: Term) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Mean and variance of the rows of a fixed term; a prediction asks for them, a sweep does not."""
