@@ -32,7 +32,8 @@ from ..solve.moves import moved_by, places_of
 _BLURRED = 0.03  # standard deviations that rounding may take a mean, and part of a variance
 _DIFFERENCE = 0.01  # part of the variance of a difference: those of a whole chain are off in the same direction
 _ROUNDING = 8.0  # rounding units of a mean that count as nothing
-_SUBTRACTED = 2.0  # of the precision of a marginal that are noise in that of a cavity
+_SUBTRACTED = 2.0  # rounding units of the precision of a marginal that are noise in that of a cavity
+_DOUBTED = 0.01  # standard deviations that this may move a marginal in a sweep
 
 
 def blurred(q: AbstractFamily) -> Bool[Array, ""]:
@@ -115,4 +116,4 @@ def doubted(map: Map, leaves: Leaves, result: CoreResult) -> Bool[Array, ""]:
     if all(moved[key] is leaf for key, leaf in leaves.items()):
         return jnp.asarray(False)
     after = map.core.run(map.masked(moved))
-    return ~(moved_by(places_of(result.edges), places_of(after.edges)) <= _BLURRED)
+    return ~(moved_by(places_of(result.edges), places_of(after.edges)) <= _DOUBTED)
