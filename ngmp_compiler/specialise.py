@@ -17,11 +17,14 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from ngmp_kernels.factors.low_rank import root_of
+
 from .declare.failures import TRACED
 from .declare.numbers import LAZY, Structural
 from .errors import CompilationWarning, ContentsError, warn
 from .pipeline import Static, split
 
+_LARGEST = 64  # rows of a matrix up to which it may be the covariance of a state
 _OFTEN = 5  # compilations for values of one input after which to say so
 _MANY = 64  # specialisations dropped after which to look for what else they have left
 _OURS = ("jax", "equinox", "ngmp_kernels", "ngmp_compiler")
@@ -107,6 +110,10 @@ class Numbers:
         """`pipeline.split`, with those integers traced that `declare` goes through without the value of."""
         while True:
             static, dynamic = split(inputs, lambda tree, i: (tree, i) not in self._structural, self._contents)
+            singular = {(static.tree, i) for i, x in enumerate(jax.tree.leaves(inputs)) if _is_singular(x)}
+            if singular - self._contents:
+                self._contents |= singular
+                continue
             arrays = {i for i, x in enumerate(jax.tree.leaves(inputs)) if _may_index(x)}
             key = static, tuple([np.shape(x) for x in dynamic])
             if key in self._known:
@@ -139,6 +146,12 @@ def _may_index(x: Any) -> bool:
 
 def _is_known(x: Any) -> bool:
     return isinstance(x, (np.ndarray, jax.Array)) and not isinstance(x, Tracer)
+
+
+def _is_singular(x: Any) -> bool:
+    """Whether an input is a singular covariance: its rank is structure. Of large ones nobody asks."""
+    square = _is_known(x) and x.ndim == 2 and 1 < x.shape[0] == x.shape[1] <= _LARGEST
+    return square and np.dtype(x.dtype).kind == "f" and root_of(x) is not None
 
 
 def _known_arrays(inputs: dict[str, Any]) -> set[int]:

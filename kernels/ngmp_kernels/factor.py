@@ -42,6 +42,8 @@ class AbstractFactor(eqx.Module):
     """Whether the factor is a delta: then it has no expected logarithm, and mean-field rules pass it by."""
     hard: ClassVar[bool] = False
     """Whether the log-density may be minus infinity inside the support of a family, so that integrals have edges."""
+    degenerate: ClassVar[bool] = False
+    """Whether all mass of a factor on vectors is on a subspace: executors that work with precisions cannot hear it."""
     support: ClassVar[str | None] = None
     """Where an outcome lives: "real", "positive", "unit" or "count"; None where it has no distribution function."""
 

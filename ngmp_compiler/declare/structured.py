@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ngmp_kernels import GenericDensity, MvNormal, Normal
+from ngmp_kernels.factors.low_rank import root_of
 from ngmp_kernels.families import MvGaussian
 
 from ..graph.planes import Plane
@@ -27,9 +28,14 @@ def is_structured(distribution: Any) -> bool:
     if getattr(given, "kind", None) == "gamma" and not given.batch_shape:  # type: ignore[union-attr]
         (*_, size) = np.shape(distribution.arguments["mean"]) or (1,)
         distribution.arguments["precision"] = given = Scaled(given, Structure(np.eye(size), 0.0, "identity"))
-    if is_sparse(given):
+    if is_sparse(given) or _is_singular(given):
         distribution.arguments["precision"] = given = structure(given)
     return isinstance(given, (Scaled, Structure))
+
+
+def _is_singular(precision: Any) -> bool:
+    """Whether a precision is a known matrix of less than full rank, of which a structure is made."""
+    return isinstance(precision, np.ndarray | list) and root_of(precision) is not None
 
 
 def declare(frame: Any, own: str, name: str, distribution: Any, obs: Any, deterministic: Any) -> Any:

@@ -16,6 +16,7 @@ from ..value import Value
 ASKED = "as asked with executors="
 COUPLED = "it is coupled to other variables"
 GIVEN = "which of its variables factors touch is an input of the model"
+DEGENERATE = "a covariance of its noise is singular, and has no precision"
 
 
 class AbstractPart:
@@ -25,13 +26,20 @@ class AbstractPart:
     lone: bool
     asked: bool = False  # whether its executor is what `executors=` asks for
     given: bool = False  # whether an index that is an input picks among its variables
+    degenerate: bool = False  # whether some noise among its variables has a singular covariance
 
     def misfit(self, executor: "type[AbstractExecutor]") -> str | None:
         """`executor.misfit(self)`, asked once."""
         known: dict[Any, str | None] = self.__dict__.setdefault("_misfits", {})
         if executor not in known:
-            known[executor] = GIVEN if self.given and not executor.indexed else executor.misfit(self)
+            known[executor] = self._unfit(executor) or executor.misfit(self)
         return known[executor]
+
+    def _unfit(self, executor: "type[AbstractExecutor]") -> str | None:
+        """What of a part only some executors can do, and this one cannot."""
+        if self.given and not executor.indexed:
+            return GIVEN
+        return DEGENERATE if self.degenerate and not executor.degenerate else None
 
 
 class AbstractExecutor(Value, abc.ABC):
@@ -45,6 +53,7 @@ class AbstractExecutor(Value, abc.ABC):
     alone: bool = False  # whether it is faster alone than with the lanes of a `vmap`
     approximate: bool = False
     indexed: ClassVar[bool] = False  # whether it solves parts whose variables are picked by inputs
+    degenerate: ClassVar[bool] = False  # whether it solves parts with noise of a singular covariance
 
     @classmethod
     @abc.abstractmethod

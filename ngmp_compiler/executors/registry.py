@@ -15,13 +15,14 @@ from .gaussian.arrow import Arrow
 from .gaussian.base import GaussianExecutor
 from .gaussian.chain import Chain
 from .gaussian.dense import Banded, Dense
+from .gaussian.driven import DrivenChain
 from .gaussian.independent import Independent
 from .gaussian.star import Star
 from .gaussian.tree import ScalarTree
 
 _TAKEN = ("sums", "weight", "function")  # what `executors=` means by these is no executor
 _order: dict[type[AbstractExecutor], tuple[type[AbstractExecutor], ...]] = {
-    GaussianExecutor: (Independent, Chain, Star, ScalarTree, Dense, Banded, Arrow),
+    GaussianExecutor: (Independent, Chain, DrivenChain, Star, ScalarTree, Dense, Banded, Arrow),
     DiscreteExecutor: (
         DiscreteIndependent, DiscreteChain, DiscreteTree, SliceChain, Elimination, Enumeration, Flooding,
     ),

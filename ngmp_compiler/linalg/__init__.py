@@ -15,8 +15,12 @@ from .discrete_draws import tree_classes as tree_classes
 from .discrete_tree import TreeMarginals as TreeMarginals
 from .discrete_tree import discrete_tree as discrete_tree
 from .discrete_tree import plan_rounds as plan_rounds
+from .driven_chain import Driven as Driven
+from .driven_chain import driven_chain as driven_chain
+from .driven_chain import driven_draws as driven_draws
 from .factor import add_jitter as add_jitter
 from .factor import factor as factor
+from .factor import regular as regular
 from .function_space import FunctionMoments as FunctionMoments
 from .function_space import function_space as function_space
 from .gaussian_draws import banded_draws as banded_draws

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from ngmp_kernels.numerics.cholesky import cholesky, inverse_factor
 
 _LEVELS = 3
+_THIN = 1e-10  # the least eigenvalue of correlations, about, below which a covariance has no precision
 
 
 def factor(
@@ -66,3 +67,19 @@ def add_jitter(matrix: Float[Array, "*b d d"], jitter: Float[Array, "*b"]) -> Fl
     """The matrix that `factor` factorised: `A + j diag A`, j a constant."""
     diagonal = jax.lax.stop_gradient(jnp.diagonal(matrix, axis1=-2, axis2=-1))
     return matrix + (jitter[..., None] * diagonal)[..., None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)
+
+
+def regular(covariance: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
+    """Covariances that have a precision: themselves, or where they are singular with correlations that are smaller by
+    the square root of a rounding unit. For marginals, which are kept by their precision; nothing is computed from them.
+    """
+    variance, unit = jnp.diagonal(covariance, axis1=-2, axis2=-1), jnp.finfo(covariance.dtype).eps
+    most = jnp.max(variance, -1, keepdims=True)
+    known = variance <= unit**2 * most
+    variance = jnp.where(known, unit * most, variance)
+    scale = jnp.sqrt(variance[..., :, None] * variance[..., None, :])
+    eye = jnp.eye(covariance.shape[-1], dtype=covariance.dtype)
+    inner = jnp.where(eye > 0, 1.0, covariance / scale)
+    thin = ~jnp.isfinite(cholesky(inner - _THIN * eye)[..., :1, :1])
+    found = scale * jnp.where(thin & (eye == 0), inner * (1.0 - unit**0.5), inner)
+    return jnp.where(thin | jnp.any(known, -1)[..., None, None], found, covariance)

@@ -16,6 +16,7 @@ from ngmp_kernels.numerics.cholesky import cholesky, unwhiten, whiten
 from ngmp_kernels.numerics.inverse_cdf import check_probabilities
 
 from ..errors import listed
+from ..linalg import regular
 from ..passes.roll import Collection
 from ..solve.solver import REASONS, RUNGS, State
 from .labels import dataset, frame
@@ -99,7 +100,7 @@ class Posterior(Views, eqx.Module):
         top = jnp.concatenate([covariance[first], ahead], axis=-1)
         bottom = jnp.concatenate([jnp.swapaxes(ahead, -1, -2), covariance[last]], axis=-1)
         both = jnp.concatenate([mean[first], mean[last]], axis=-1)
-        return MvGaussian.from_mean_covariance(both, jnp.concatenate([top, bottom], axis=-2))
+        return MvGaussian.from_mean_covariance(both, regular(jnp.concatenate([top, bottom], axis=-2)))
 
     def __getitem__(self, name: str) -> AbstractFamily:
         if name in self.marginals:

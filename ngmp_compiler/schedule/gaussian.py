@@ -16,6 +16,7 @@ from ..errors import ContentsError, ModelError
 from ..executors import GaussianCore, GaussianExecutor, GaussianPart, Sum, Sums, restrict
 from ..executors.gaussian.bands import DENSE_LIMIT
 from ..executors.gaussian.dense import too_large
+from ..executors.gaussian.driven import refused
 from ..executors.gaussian.star import Star
 from ..executors.registry import gaussian
 from ..graph.components import Nodes, Shape, components, private_nodes, shapes
@@ -92,7 +93,7 @@ def _choose(core: GaussianCore, parts: list[GaussianPart], executors: Executors,
         part.asked = asked is not None
         executor = asked or default(part, executors)
         if executor is None:
-            problems.append(too_large(part))
+            problems.append(refused(part) if part.degenerate else too_large(part))
             places |= core.places(part.planes)
         else:
             chosen.append((part, executor))

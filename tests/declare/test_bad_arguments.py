@@ -27,7 +27,7 @@ from tests.refusals import N01, Y, fails, gamma, gaussian, refused, vector
     [
         (lambda: Normal(0.0), "exactly one of variance=, precision= or std=; got none of them"),
         (lambda: Normal(0.0, variance=1.0, std=1.0), "got variance= and std="),
-        (lambda: MvNormal(np.zeros(2)), "exactly one of covariance= or precision="),
+        (lambda: MvNormal(np.zeros(2)), "exactly one of covariance=, precision= or covariance_root="),
         (lambda: MvNormal(np.zeros(2), covariance=1.0, precision=1.0), "got covariance= and precision="),
         (lambda: Gamma(1.0), "exactly one of rate=, scale= or mean="),
         (lambda: Gamma(1.0, rate=1.0, scale=1.0), "got rate= and scale="),

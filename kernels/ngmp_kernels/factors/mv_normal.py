@@ -22,6 +22,7 @@ from ..families import MvGaussian
 from ..numerics.cholesky import cholesky, inverse, log_det, whiten
 from ..numerics.special import LOG_2PI
 from .bilinear import vector_signatures, whole_mean
+from .low_rank import LowRankNoise, draw, lower_low_rank, root_of
 from .wishart import MvNormalPrecision, NoiseWishart, lower_noise, lower_precision
 
 
@@ -45,9 +46,9 @@ class MvNormalNoise(AbstractConjugate):
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         text = (
-            "covariance or precision must be symmetric and positive definite (positive, when a scalar or a vector); of "
-            "a state with singular noise carry the last values as scalars (AR(p), seasons), or give a vector the "
-            "precision tau * R, R of any rank (ngmp.rw2, ngmp.seasonal, ngmp.structure(R))"
+            "covariance or precision must be symmetric and positive definite (positive, when a scalar or a vector); a "
+            "singular covariance is a constant (an input as it is, or made by NumPy) or goes in by its root, "
+            "covariance_root=L of L @ L.T; a singular precision is a structure of any rank, ngmp.structure(R)"
         )
         return {text: jnp.isfinite(self.log_det)}
 
@@ -118,6 +119,8 @@ _ANY = CONSTANT | MV_GAUSSIAN
 class MvNormal(Distribution):
     """`MvNormal(mean, covariance=)` or `MvNormal(mean, precision=)`: a scalar, a vector (diagonal) or a matrix.
 
+    A covariance may be singular, as the noise of a state that is partly deterministic is, where the variables form a
+    chain; if it is not known while compiling, its root L (d, k) is given instead, `covariance_root=L` for `L @ L.T`.
     The precision may be a Wishart variable, or `tau * R` with a Gamma variable tau and a structure R, as `ngmp.rw2` and
     its like make them; then `constraint="sum"`, or rows A, keep `A x = 0` exactly.
     The mean is a constant vector or vector-valued affine in Gaussian variables, such as `A @ x + b`, where A may be
@@ -126,13 +129,16 @@ class MvNormal(Distribution):
 
     __slots__ = ("constraint",)
     family = MvGaussian
-    event_ndims: ClassVar = {"out": 1, "mean": 1, "covariance": None, "precision": None, "lefts": 1, "rights": 1}
+    event_ndims: ClassVar = {
+        "out": 1, "mean": 1, "covariance": None, "precision": None, "covariance_root": 2, "lefts": 1, "rights": 1,
+    }  # fmt: skip
     placeholder = 0.0
     signatures = (
         *(
             Signature({"out": _ANY, "mean": _ANY, k: CONSTANT}, _lower, MvNormalNoise)
             for k in ("covariance", "precision")
         ),
+        Signature({"out": _ANY, "mean": _ANY, "covariance_root": CONSTANT}, lower_low_rank, LowRankNoise),
         Signature({"out": CONSTANT, "mean": CONSTANT, "precision": WISHART}, lower_precision, MvNormalPrecision),
         Signature({"out": _ANY, "mean": _ANY, "precision": WISHART}, lower_noise, NoiseWishart),
         *vector_signatures(_precision_and_log_det),
@@ -142,6 +148,15 @@ class MvNormal(Distribution):
     def plain(**arguments: Any) -> dict[str, Any]:
         return whole_mean(**arguments)
 
-    def __init__(self, mean: Any, *, covariance: Any = None, precision: Any = None, constraint: Any = None):
+    def draw(self, key: Any, like: Array, mean: Array, covariance_root: Any = None, **_: Any) -> Array | None:
+        return None if covariance_root is None else draw(key, like, mean, covariance_root)
+
+    def __init__(
+        self, mean: Any, *, covariance: Any = None, precision: Any = None, covariance_root: Any = None,
+        constraint: Any = None,
+    ):  # fmt: skip
         self.constraint = constraint
-        self.arguments = {"mean": mean, **exactly_one("MvNormal", covariance=covariance, precision=precision)}
+        given = {"covariance": covariance, "precision": precision, "covariance_root": covariance_root}
+        scale = exactly_one("MvNormal", **given)
+        root = root_of(covariance)
+        self.arguments = {"mean": mean, **(scale if root is None else {"covariance_root": root})}

@@ -12,7 +12,6 @@ from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ...linalg import information
 from .base import GaussianExecutor, Solution
-from .core import Roles
 from .part import GaussianPart, only
 from .pieces import Piece
 from .ties import Tie
@@ -53,11 +52,11 @@ class Chain(GaussianExecutor):
         from .scalar_chain import ScalarChain  # which derive from this class
         from .vector_chain import VectorChain
 
-        make = VectorChain if plane.event_shape else ScalarChain
         pieces = core.pieces(order.reshape(-1), backward)
-        return [make(plane, core.planes[plane], order - core.nodes.offset[plane], pieces, core.roles)]
+        given = plane, core.planes[plane], order - core.nodes.offset[plane], pieces
+        return [VectorChain(*given) if plane.event_shape else ScalarChain(*given, core.roles)]
 
-    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece], roles: Roles):
+    def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece]):
         self.plane, self.order, self.pieces = plane, order, pieces
         local = np.full(size, -1)
         local[order.reshape(-1)] = np.arange(order.size)

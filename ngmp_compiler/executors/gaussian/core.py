@@ -49,6 +49,15 @@ class GaussianCore:
             given[nodes] = True
         return given
 
+    @cached_property
+    def degenerate(self) -> np.ndarray:
+        """Nodes of functionals whose noise has a singular covariance."""
+        found = np.zeros(self.nodes.size, bool)
+        for (g, _, _), t in zip(self.functionals, self.touched, strict=True):
+            if self.groups[g].factor.degenerate:
+                found[t.reshape(-1)] = True
+        return found
+
     def tables(self) -> list[tuple[int, np.ndarray]]:
         """For every link that is given, the functional, and the nodes that it may touch."""
         return [

@@ -28,6 +28,7 @@ class GaussianPart(AbstractPart):
     knotted: bool = field(init=False)
     dimensions: int = field(init=False)
     given: bool = field(init=False)
+    degenerate: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.nodes = self.shape.nodes
@@ -35,6 +36,7 @@ class GaussianPart(AbstractPart):
         self.has_vectors = any(plane.event_shape for plane in self.planes)
         self.knotted = bool(self.core.knotted[self.nodes].any())
         self.given = bool(self.core.given[self.nodes].any())
+        self.degenerate = bool(self.core.degenerate[self.nodes].any())
         self.dimensions = sum(len(x) * math.prod(p.event_shape) for p, x in self.planes.items())
 
 

@@ -68,7 +68,7 @@ class ScalarChain(Chain):
     """Chains of scalars tied by `r_k = a x_{k+1} - b x_k + c`."""
 
     def __init__(self, plane: Plane, size: int, order: np.ndarray, pieces: list[Piece], roles: Roles):
-        super().__init__(plane, size, order, pieces, roles)
+        super().__init__(plane, size, order, pieces)
         self.alone = order.shape[1] >= _LONG
         self.halved = halvings(order.shape[1]) > 0
         self.subtracts = self.halved

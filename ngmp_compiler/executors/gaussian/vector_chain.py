@@ -23,6 +23,7 @@ class VectorChain(Chain):
     """Chains of vectors tied by `r_k = A x_{k+1} - B x_k + c`."""
 
     subtracts = True
+    chain = staticmethod(vector_chain)
 
     def prepare(self, leaves: list[Leaf | None], dtype: Any) -> tuple[_Potentials, set[int], Any]:
         """The sum of the potentials that do not move, whose these are, and the ties if none of them moves."""
@@ -34,13 +35,17 @@ class VectorChain(Chain):
         return self._add(flat, leaves, still, shared=True), still, None if moves else self._couplings(leaves)
 
     def _add(self, total: _Potentials, leaves: list[Any], among: set[int], shared: bool = False) -> _Potentials:
-        """Add the potentials of the functionals in `among`; of ties, what is linear."""
+        """Add the potentials of the functionals in `among`."""
         unary, linear = total
         for piece, index in self.unary:
             if piece.functional in among:
                 pot = potential(piece, leaves, shared)
                 square, shift = add_vectors(Term(piece, 0, index), pot)
                 unary, linear = unary + square, linear + shift
+        return _Potentials(unary, self._pulled(linear, leaves, among, shared))
+
+    def _pulled(self, linear: Array, leaves: list[Any], among: set[int], shared: bool) -> Array:
+        """Add what is linear of the ties in `among`."""
         for tie in self.ties:
             if tie.piece.functional in among:
                 pot = potential(tie.piece, leaves, shared)
@@ -48,7 +53,7 @@ class VectorChain(Chain):
                 for end, matrix in zip(tie.ends, self._matrices(tie, h.dtype), strict=True):
                     moved = h @ matrix[0] if matrix.shape[0] == 1 else jnp.einsum("nmd,nm->nd", matrix, h)
                     linear += end.add(fill(moved, tie.piece.n))
-        return _Potentials(unary, linear)
+        return linear
 
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         chains, length = self.order.shape
@@ -56,7 +61,7 @@ class VectorChain(Chain):
         known, still, ties = prepared
         unary, linear = self._add(known, leaves, set(range(len(leaves))) - still)
         ties = self._couplings(leaves) if ties is None else ties
-        result = each(vector_chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *ties))
+        result = each(self.chain, (unary.reshape(chains, length, d, d), linear.reshape(chains, length, d), *ties))
         mean, covariance = result.mean.reshape(-1, d), result.covariance.reshape(-1, d, d)
         functionals = {}
         for piece, index in self.unary:
@@ -82,7 +87,7 @@ class VectorChain(Chain):
         earlier, later = (matrix(tie.piece, j, d, dtype) for j in (1 - tie.later, tie.later))
         return earlier, later
 
-    def _couplings(self, leaves: list[Any]) -> list[Array]:
+    def _couplings(self, leaves: list[Any]) -> list[Any]:
         """Link matrices (chains, T-1, ...), or (chains, 1, ...) where one functional ties all with shared matrices."""
         chains, length = self.order.shape
         ties = []

@@ -1,4 +1,5 @@
-"""Oracle cases of the likelihoods of regressions with one or more Gaussian unknowns; read by `cases`."""
+"""Oracle cases of the likelihoods of regressions with one or more Gaussian unknowns, and of noise of a singular
+covariance; read by `cases`."""
 
 from typing import Any
 
@@ -9,6 +10,7 @@ from ngmp_kernels.factors.beta_regression import BetaLogit, BetaLogits
 from ngmp_kernels.factors.bilinear import Bilinear
 from ngmp_kernels.factors.gamma_regression import GammaLogs
 from ngmp_kernels.factors.log_gamma import LogGammaPrior
+from ngmp_kernels.factors.low_rank import LowRankNoise
 from ngmp_kernels.factors.ordinal import OrderedCuts, OrderedKnown
 from ngmp_kernels.factors.softmax import Softmax
 from ngmp_kernels.factors.student_t import StudentTLogs
@@ -82,3 +84,10 @@ def _softmax(key: Any, dtype: Any) -> Case:
     root = _uniform(key, dtype, -0.5, 0.5, (4, 2, 2)) + jnp.eye(2, dtype=dtype)
     q = MvGaussian.from_mean_covariance(_uniform(key, dtype, -1.0, 1.0, (4, 2)), 0.3 * root @ jnp.swapaxes(root, 1, 2))
     return Case(Softmax(_one_hot(jnp.array([0, 2, 1, 1]), 3, dtype)), (q,), (q,))
+
+
+@_case(LowRankNoise)
+def _low_rank(key: Any, dtype: Any) -> Case:
+    k1, k2 = jax.random.split(key)
+    q = MvGaussian.from_mean_covariance(jax.random.normal(k2, (4, 3), dtype), jnp.eye(3, dtype=dtype))
+    return Case(LowRankNoise(jax.random.normal(k1, (4, 3, 2), dtype)), (q,), (q,))

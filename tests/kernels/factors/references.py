@@ -25,6 +25,7 @@ from ngmp_kernels.factors.inverse_gamma import InverseGammaPrior, NoiseVariance,
 from ngmp_kernels.factors.latent_probs import LatentProbs
 from ngmp_kernels.factors.learned_table import LearnedEmission, LearnedTransition
 from ngmp_kernels.factors.log_gamma import LogGammaPrior
+from ngmp_kernels.factors.low_rank import LowRankNoise
 from ngmp_kernels.factors.mv_normal import MvNormalNoise
 from ngmp_kernels.factors.negative_binomial import NegativeBinomialLog, NegativeBinomialLogs
 from ngmp_kernels.factors.noise_log_precision import NoiseLogPrecision
@@ -99,6 +100,17 @@ def _classes(p):
     return p, p * (1 - p)
 
 
+def _low_rank(f, r):
+    """Along the axes of the ellipsoid that have a length."""
+    out = []
+    for k in range(r.shape[-2]):
+        values, axes = np.linalg.eigh(np.asarray(f.root[k] @ f.root[k].T))
+        some = values > 1e-6 * values[-1]
+        along = np.asarray(r[..., k, :]) @ axes[:, some]
+        out.append(st.norm(0, np.sqrt(values[some])).logpdf(along).sum(-1))
+    return np.stack(out, -1)
+
+
 def _mv_normal(f, r):
     shape = r.shape[:-1]
     precision = np.broadcast_to(f.precision, (*shape, *f.precision.shape[-2:])).reshape(-1, *f.precision.shape[-2:])
@@ -168,6 +180,7 @@ DENSITY = {
     NoisePrecision: lambda f, r, t: st.norm(0, t**-0.5).logpdf(r),
     NoiseLogPrecision: lambda f, r, s: st.norm(0, np.exp(-0.5 * s)).logpdf(r),
     MvNormalNoise: _mv_normal,
+    LowRankNoise: _low_rank,
     GammaPrior: lambda f, t: st.gamma(f.concentration, scale=1 / np.asarray(f.rate)).logpdf(t),
     BetaPrior: lambda f, p: st.beta(f.a, f.b).logpdf(p),
     DirichletPrior: _dirichlet,
@@ -239,6 +252,7 @@ MOMENTS = {
     NoisePrecision: _noise_moments(lambda f, t: 1 / t),
     NoiseLogPrecision: _noise_moments(lambda f, s: np.exp(-s)),
     MvNormalNoise: lambda f, r: (-r, np.diagonal(np.linalg.inv(f.precision), axis1=-2, axis2=-1) + 0 * r),
+    LowRankNoise: lambda f, r: (-r, np.sum(np.asarray(f.root) ** 2, -1) + 0 * r),
     GammaPrior: _stats(lambda f, z: st.gamma(f.concentration, scale=1 / np.asarray(f.rate))),
     BetaPrior: _stats(lambda f, z: st.beta(f.a, f.b)),
     DirichletPrior: lambda f, p: (
@@ -301,6 +315,7 @@ BAD = {
     NoiseLogPrecision: {},
     Given: {},  # improper carries: tests/results/test_filtering.py
     MvNormalNoise: {"log_det": [np.nan, np.inf]},
+    LowRankNoise: {"root": [np.nan, np.inf]},
     GammaPrior: {"concentration": [0.0, -1.0], "rate": [0.0, np.nan, np.inf]},
     BetaPrior: {"a": [0.0, np.nan], "b": [-1.0]},
     DirichletPrior: {"concentration": [0.0, np.nan]},
