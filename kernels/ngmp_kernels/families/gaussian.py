@@ -11,6 +11,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
 
 from ..numerics.gamma_functions import log_ratio_excess
+from ..numerics.lanes import if_any
 from ..numerics.special import LOG_2PI
 from ..quadrature.nodes import Nodes, column, hermite, point
 from ..quadrature.regression import LogMessage, derivatives
@@ -125,12 +126,36 @@ class Gaussian(AbstractFamily):
         z = self.mean + self.std * column(u, self)
         return z, jnp.broadcast_to(column(log_weights, self), z.shape)
 
-    def regress(self, z: Array, w: Array, values: Array, centred: bool = False) -> Self:
-        """Basis u and u^2 with u = (z - m) / s.
+    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self:
+        """A regression, on 1, u and u^2 - 1 with u = (z - m) / s; where l hardly differs between the nodes, its limit.
 
-        All nodes are Hermite's, so the regression is one product with a constant matrix. What is left, at the u of the
-        rounded nodes that the message has seen, is regressed once more: an exact relation is recovered to rounding,
-        whatever the constant.
+        Of differences divided by a tiny variance rounding would leave nothing.
+        """
+        if isinstance(quadrature, Delta):
+            return self._osculating(log_message)
+        z, _ = self.nodes(quadrature)
+        values = log_message(z)
+        eps = float(jnp.finfo(values.dtype).eps)
+        high, low = jnp.max(values, 0), jnp.min(values, 0)
+        flat = high - low <= eps ** (1 / 3) + 8 * eps * jnp.maximum(jnp.abs(high), jnp.abs(low))
+
+        def limit(found: Self) -> Self:
+            exact = self._osculating(log_message)
+            there = flat & jnp.isfinite(exact.eta1) & jnp.isfinite(exact.eta2)
+            return jax.tree.map(lambda a, b: jnp.where(there, a, b), exact, found)
+
+        return if_any(flat, limit, lambda found: found, self._regress(z, values))
+
+    def _osculating(self, log_message: LogMessage) -> Self:
+        """The member with the same two derivatives at the mean."""
+        d1, d2 = derivatives(log_message, self.mean)
+        return type(self)(d1 - self.mean * d2, 0.5 * d2)
+
+    def _regress(self, z: Array, values: Array) -> Self:
+        """By values at all nodes of Hermite, so that it is one product with a constant matrix.
+
+        What is left, at the u of the rounded nodes that the message has seen, is regressed once more: an exact relation
+        is recovered to rounding, whatever the constant.
         """
         m, s = self.mean, self.std
         table = jnp.asarray(_hermite_slopes(z.shape[0]), values.dtype)
@@ -143,12 +168,6 @@ class Gaussian(AbstractFamily):
         _, more1, more2 = slopes(values - (centre + u * (beta1 + beta2 * u)))
         eta2 = (beta2 + more2) / s**2
         return type(self)((beta1 + more1) / s - 2 * m * eta2, eta2)
-
-    def shortcut(self, quadrature: AbstractQuadrature, log_message: LogMessage) -> Self | None:
-        if not isinstance(quadrature, Delta):
-            return None
-        d1, d2 = derivatives(log_message, self.mean)
-        return type(self)(d1 - self.mean * d2, 0.5 * d2)
 
     def slope(self, function: Callable[[Any], Array]) -> Self:
         """`(J_m - 2 m J_v, J_v)` of a function of mean and variance: no difference of large numbers."""
