@@ -27,6 +27,10 @@ import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 from jaxtyping import PRNGKeyArray  # noqa: E402
 
+# A traced program is a hundred thousand small objects, none of them garbage before it is compiled: looking for garbage
+# as often as Python does takes a seventh of the time of a warm run of the suite.
+gc.set_threshold(100_000, 50, 100)
+
 X64 = os.environ.get("NGMP_X64", "1") != "0"
 
 # Before any array exists: a float32 array made earlier would stay float32.

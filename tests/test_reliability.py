@@ -66,3 +66,19 @@ def test_a_row_that_is_known_far_better_than_others_is_no_constant(campaign):
     post = ngmp.compile(campaign.TEMPLATES["linear regression"].model)(**campaign.cast(inputs, np.float32))
     assert inputs["seen"].sum() == 1 and bool(post.converged)
     np.testing.assert_allclose(post["tau"].mean, inputs["a"] / inputs["b"], rtol=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore:the whole model is computed in float32")
+def test_a_level_whose_noise_may_be_huge_or_tiny(campaign):
+    """Data 100 prior deviations away: a chain that follows them, of a cavity of 1e-4 beside leaves of 60, is no answer.
+
+    By subtraction nothing was left of that cavity in single precision, and what the data pull by was dropped with it.
+    """
+    template = campaign.TEMPLATES["level"]
+    inputs = campaign.rounded(template.draw(campaign.Draw(2109)))
+    program = ngmp.compile(template.model)
+    single, double = (program(**campaign.cast(inputs, dtype)) for dtype in (np.float32, np.float64))
+    assert bool(single.converged) and bool(double.converged)
+    for name in ("q", "r", "z0", "z"):
+        (a, _), (b, square) = single[name].location_scale(), double[name].location_scale()
+        assert np.max(np.abs(np.asarray(a, np.float64) - b) / np.sqrt(square)) < 1e-2

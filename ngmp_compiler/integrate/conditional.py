@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ngmp_kernels.numerics.lanes import one_by_one
 
@@ -23,9 +23,12 @@ from ..options import Effort
 from ..pipeline import Front, Specialised
 from ..results.infer import iterated, posterior
 from ..results.posterior import Posterior
-from ..solve.solver import State
+from ..solve.solver import Solver, State
+from ..value import replaced
 from .climb import Climbers, distinct
 from .explore import LIGHT, NEAR, Landscape, explore
+
+_PATIENCE = 40, 6  # sweeps, and times those of the best point: what a point may take that is no node
 
 
 class Layout(NamedTuple):
@@ -93,6 +96,16 @@ def slim(state: State) -> State:
     return eqx.tree_at(lambda s: (s.memory, s.step, s.places), state, ((), {}, {}))
 
 
+def _hurried(solver: Solver, searching: Array, best: Int[Array, ""]) -> Solver:
+    """A solver that gives up, while we search, where it takes many times the sweeps of the best point so far.
+
+    Points go in batches: one that never converges, millions of nats below the mode, would keep all others waiting.
+    """
+    least, times = _PATIENCE
+    few = jnp.where(searching & (best > 0), least + times * best, solver.max_sweeps)
+    return replaced(solver, max_sweeps=jnp.minimum(few, solver.max_sweeps))
+
+
 def _each(function: Callable[[Any], Any], rows: Any) -> Any:
     """A function of every row, one after the other; of one row without a loop, which would be traced again."""
     if len(jax.tree.leaves(rows)[0]) > 1:
@@ -111,11 +124,12 @@ def grids(model: Conditional, inputs: list[Any], configurations: Array, effort: 
         first = specialised(jnp.zeros(dim, dtype))[1]
         iterates = bool(first.map.projected)
 
-        def evaluate(points: Array, kept: Any) -> tuple[Array, Any]:
+        def evaluate(points: Array, kept: Any, searching: Array) -> tuple[Array, Any]:
             def one(v: Array) -> tuple[Array, Any]:
                 front, program = specialised(v)
                 if iterates:  # what is kept may be of no use here, at a scale that is smaller by many powers of ten
-                    state, core = iterated(program.solver, kept.leaves, begin.leaves)
+                    solver = _hurried(program.solver, searching, kept.sweeps)
+                    state, core = iterated(solver, kept.leaves, begin.leaves)
                 else:
                     state, core = program.solver.init({}), None
                 f = log_joint(front, posterior(program, state, core))

@@ -28,7 +28,7 @@ _SPREAD, _CLIMB, _LINES, _BOX, _NODES, _DONE = range(6)
 NEAR = 3.0  # standard deviations within which two climbers are at the same mode
 LIGHT = 7.0  # nats below the heaviest mode, below which one does not matter
 
-Evaluate = Callable[[Array, Any], tuple[Array, Any]]
+Evaluate = Callable[[Array, Any, Array], tuple[Array, Any]]
 
 
 class Landscape(NamedTuple):
@@ -136,7 +136,8 @@ def explore(
 
     Args:
         evaluate: values (p,) at points (p, dim), minus infinity or NaN where there is none, and what to keep of every
-            point, like `kept` with a leading axis p; given points and what was kept of the best so far.
+            point, like `kept` with a leading axis p; given points, what was kept of the best so far, and whether they
+            are points of the search, which may be given up, and no nodes.
         dim: at least one.
         kept: to begin with.
         dtype: of the coordinates.
@@ -152,7 +153,7 @@ def explore(
     def body(before: _State) -> _State:
         state = before
         points = _points(state, rows, inner, outer)
-        f, keeps = evaluate(points, state.kept)
+        f, keeps = evaluate(points, state.kept, state.phase < _NODES)
         f = jnp.where(jnp.isnan(f), -jnp.inf, f).astype(dtype)
         top = jnp.argmax(f)
         kept = jax.tree.map(lambda a, b: jnp.where(f[top] > state.height, a[top], b), keeps, state.kept)

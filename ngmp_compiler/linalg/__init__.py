@@ -28,7 +28,9 @@ from .gaussian_draws import chain_draws as chain_draws
 from .gaussian_draws import tree_draws as tree_draws
 from .noise import normals as normals
 from .scalar_chain import ChainMarginals as ChainMarginals
+from .scalar_chain import ChainMessages as ChainMessages
 from .scalar_chain import Ties as Ties
+from .scalar_chain import chain_messages as chain_messages
 from .scalar_chain import chain_ties as chain_ties
 from .scalar_chain import solve_chain as solve_chain
 from .scalar_tree import tree_gaussian as tree_gaussian

@@ -5,7 +5,7 @@ $$ p(x) \\propto \\exp\\Big\\{\\sum_k \\big(-\\tfrac12 u_k x_k^2 + h_k x_k\\big)
    - \\tfrac12 \\sum_k l_k (a_k x_{k+1} - b_k x_k)^2\\Big\\}. $$
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +69,50 @@ def solve_chain(unary: Float[Array, " T"], linear: Float[Array, " T"], ties: Tie
     log_volume = 0.5 * (logs + length * LOG_2PI)
     log_partition = 0.5 * sum(terms, term) + log_volume
     return ChainMarginals(mean, variance, covariance, log_partition, positive, log_volume)
+
+
+class ChainMessages(NamedTuple):
+    """What every variable is told by all on one side of it: precisions and linear coefficients, from the left and from
+    the right."""
+
+    precision: Float[Array, "2 T"]
+    linear: Float[Array, "2 T"]
+
+
+def chain_messages(
+    unary: Float[Array, " T"], linear: Float[Array, " T"], ties: Ties, later: Float[Array, " T-1"],
+    earlier: Float[Array, " T-1"],
+) -> ChainMessages:  # fmt: skip
+    """What both sides of every variable say of it. With $P_k$ and $G_k$ all that $x_k$ is told but from its right, and
+    a tie that pulls its ends by $e_k a_k$ and $-e_k b_k$, the right neighbour hears
+    $$ l_k a_k^2 P_k / (P_k + l_k b_k^2), \\qquad (e_k a_k P_k + l_k a_k b_k G_k) / (P_k + l_k b_k^2). $$
+    Nothing is subtracted, so sums of messages are cavities, however strong the tie that is left out. One scan as long
+    as the chain.
+
+    Args:
+        unary: $u_k$.
+        linear: $h_k$, without what ties pull by.
+        ties: as in `solve_chain`.
+        later: $e_k a_k$.
+        earlier: $-e_k b_k$.
+    """
+    ahead, behind, coupling = (jnp.broadcast_to(x, later.shape) for x in ties)
+    pairs = (unary[:-1], unary[1:]), (linear[:-1], linear[1:]), (ahead, behind), (behind, ahead), (later, earlier)
+
+    def onward(told: tuple[Array, Array], step: tuple[Array, ...]) -> tuple[Any, Any]:
+        unary, linear, onward, own, pull, coupling = step
+        p, g = told[0] + unary, told[1] + linear
+        inverse = 1.0 / (p + own)
+        told = onward * (p * inverse), pull * (p * inverse) + (coupling * inverse) * g
+        return told, told
+
+    along = (*(_fold(left, right) for left, right in pairs), _fold(coupling, coupling))
+    zero = jnp.zeros(2, unary.dtype)
+    _, told = jax.lax.scan(onward, (zero, zero), along, unroll=2)
+    end = zero[:1]
+    return ChainMessages(*(
+        jnp.stack([jnp.concatenate([end, x[:, 0]]), jnp.concatenate([x[::-1, 1], end])]) for x in told
+    ))  # fmt: skip
 
 
 class _Solved(NamedTuple):

@@ -8,6 +8,8 @@ r"""Blur: what rounding alone makes of an answer in single precision, estimated;
   rounding moves the means by a norm of about $\epsilon \, (\sum_f g_f^2 v_f)^{1/2}$.
 - A functional of variables that are tied: where an executor finds its variance $v_f$ as a difference of theirs, it is
   off by about $\epsilon \, (\sum_i |a_i| \sigma_i)^2 / v_f$ of itself.
+- A cavity $\lambda - \eta$ that is found by a subtraction: of its precision some units of that of $\lambda$ are noise.
+  The messages of its factor are found once more with so much added; what they make of the marginals is what counts.
 
 Less than what rounding makes of a mean as it is written down counts as nothing.
 """
@@ -17,16 +19,21 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels.families import AbstractFamily, MvGaussian, Wishart
+from ngmp_kernels.families import AbstractFamily, Gaussian, MvGaussian, Wishart
 
 from ..emit.centre import Term, term, value
 from ..emit.core import Core, CoreResult, Leaves
+from ..emit.map import Map
+from ..emit.rules import select
 from ..graph.edges import Functional
 from ..graph.planes import Plane
+from ..solve.moves import moved_by, places_of
 
 _BLURRED = 0.03  # standard deviations that rounding may take a mean, and part of a variance
 _DIFFERENCE = 0.01  # part of the variance of a difference: those of a whole chain are off in the same direction
 _ROUNDING = 8.0  # rounding units of a mean that count as nothing
+_SUBTRACTED = 2.0  # rounding units of the precision of a marginal that are noise in that of a cavity
+_DOUBTED = 0.01  # standard deviations that this may move a marginal in a sweep
 
 
 def blurred(q: AbstractFamily) -> Bool[Array, ""]:
@@ -88,3 +95,25 @@ def _sizes(edge: Functional) -> Term:
     """The numbers of a functional as sizes, for a sum of standard deviations."""
     sizes = (None if k.coefficient is None else jnp.abs(k.coefficient) for k in edge.links)
     return Term(None, jnp.zeros_like(edge.offset), tuple(sizes))
+
+
+def doubted(map: Map, leaves: Leaves, result: CoreResult) -> Bool[Array, ""]:
+    """Whether marginals hang on digits that cavities, found by subtraction, do not have."""
+    if map.plan.dtype != jnp.float32:
+        return jnp.asarray(False)
+    more, moved = 1 + _SUBTRACTED * float(jnp.finfo(jnp.float32).eps), dict(leaves)
+    for group in map.projected:
+        incoming = map.incoming(group, result, leaves)
+        known = incoming.known or (None,) * len(group.keys)
+        noisy = [x is None and isinstance(q, (Gaussian, MvGaussian))
+                 for q, x in zip(incoming.marginals, known, strict=True)]  # fmt: skip
+        pairs: Any = zip(incoming.marginals, noisy, strict=True)
+        raised = incoming._replace(marginals=tuple(type(q)(q.eta1, more * q.eta2) if x else q for q, x in pairs))
+        for j, key in enumerate(group.keys):
+            if any(noisy[:j] + noisy[j + 1 :]):
+                eta, exists = map.target(group, j, raised)
+                moved[key] = select(exists, eta, leaves[key])
+    if all(moved[key] is leaf for key, leaf in leaves.items()):
+        return jnp.asarray(False)
+    after = map.core.run(map.masked(moved))
+    return ~(moved_by(places_of(result.edges), places_of(after.edges)) <= _DOUBTED)

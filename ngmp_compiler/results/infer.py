@@ -24,7 +24,7 @@ from ..solve.implicit import attach, envelope, flagged
 from ..solve.newton import newton
 from ..solve.solver import BLURRED, CONVERGED, INVALID, STUCK, UNDEFINED, UNSETTLED, Solver, State
 from ..value import distinct
-from .blur import blurred, strained, unusable
+from .blur import blurred, doubted, strained, unusable
 from .misfit import misfit
 from .posterior import Members, Posterior, runs, topology
 from .reports import reports
@@ -170,7 +170,7 @@ def posterior(program: Specialised, state: State, result: CoreResult | None = No
     else:  # conjugate: the core is exact, in one sweep
         state, status = solver.exact(state, result.proper & jnp.isfinite(result.log_partition))
     status = jnp.where((status == CONVERGED) & ~result.settled, UNSETTLED, status)
-    lost = strained(map.core, state.leaves, result)
+    lost = strained(map.core, state.leaves, result) | doubted(map, state.leaves, result)
     for q in result.planes.values():
         lost |= blurred(q)
     status = jnp.where(((status == CONVERGED) | ~result.proper) & lost, BLURRED, status)

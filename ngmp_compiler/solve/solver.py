@@ -27,7 +27,7 @@ from ..value import Value, replaced
 from .divide import divide
 from .flat import Flat, every, select_all
 from .moves import Moves, Places, broadens, moved_by, places_of, put, room
-from .stacks import Layout, chosen, scaled
+from .stacks import Blocks, chosen, scaled
 from .step import AbstractStep
 
 CONVERGED, RUNNING, STUCK, INVALID, UNSETTLED, BLURRED, INTEGRAL, UNDEFINED = range(8)
@@ -46,7 +46,7 @@ REASONS = {
     "density falls off on all sides, else the posterior may be improper; missed: another mode is not resolved; failed: "
     "nodes that have not converged; error: of the evidence, means and widths by half of the nodes)",
     UNDEFINED: "an energy (ngmp.functional) or a log-density (ngmp.factor) is not a number where the run stands: check "
-    "logarithms, roots and divisions in it",
+    "logarithms, roots and divisions in it, and that no argument is a multiple of another one",
 }
 RUNGS = (
     "",
@@ -120,44 +120,28 @@ class Solver(Value):
 
     def sweep(self, state: State) -> State:
         """One sweep: the blocks in order, each at the leaves the one before it left."""
-        return self._unstacked(self._swept(self._stacked(state), state.leaves)[0], state.leaves)
+        blocks = Blocks.of(state.leaves, self.blocks)
+        return _over(self._swept(_over(state, blocks.stack), blocks)[0], blocks.unstack)
 
-    def _layouts(self, leaves: Leaves) -> list[Layout]:
-        """Of the leaves of every block."""
-        return [Layout.of(_pick(leaves, keys)) for keys in self.blocks]
-
-    def _stacked(self, state: State) -> State:
-        """A state with leaves and step as stacks, block by block: every operation on all of them is one."""
-        layouts = self._layouts(state.leaves)
-        return _over(state, lambda leaves: [layout.stack(leaves) for layout in layouts])
-
-    def _unstacked(self, state: State, like: Leaves) -> State:
-        return _over(state, lambda stacks: self._leaves(stacks, like))
-
-    def _leaves(self, stacks: Any, like: Leaves) -> Leaves:
-        """Stacks of all blocks as leaves."""
-        for layout, own in zip(self._layouts(like), stacks, strict=True):
-            like = layout.unstack(own, like)
-        return like
-
-    def _swept(self, state: State, like: Leaves) -> tuple[State, CoreResult, Bool[Array, ""]]:
+    def _swept(self, state: State, blocks: Blocks) -> tuple[State, CoreResult, Bool[Array, ""]]:
         """The state after a sweep, the core where the last step was tried, and whether that is where the state is."""
         found: Any = None
         for block in range(len(self.blocks)):
-            state, *found = self._advance(state, block, like)
+            state, *found = self._advance(state, block, blocks)
         return eqx.tree_at(lambda s: s.sweeps, state, state.sweeps + 1), *found
 
-    def _advance(self, state: State, block: int, like: Leaves) -> tuple[State, CoreResult, Bool[Array, ""]]:
+    def _advance(self, state: State, block: int, blocks: Blocks) -> tuple[State, CoreResult, Bool[Array, ""]]:
         """Try the pending step, of the block before; if proper, evaluate the map there and prepare that of a block.
 
-        Leaves and steps are stacks; `like` are leaves of the same shapes. See `_swept` for what comes back.
+        Leaves and steps are stacks. See `_swept` for what comes back.
         """
         keys, before = self.blocks[block], block - 1 if block else len(self.blocks) - 1
-        layout = self._layouts(like)[block]
+        layout, like = blocks.layouts[block], blocks.pick(block)
         trial = jax.tree.map(jnp.add, state.leaves, state.step)
-        target, result, fine, borrowed = self.map.evaluate(self._leaves(trial, like), frozenset(keys))
+        leaves = blocks.unstack(trial)
+        target, result, fine, borrowed = self.map.evaluate(leaves, frozenset(keys))
         gradient = jax.tree.map(jnp.subtract, trial[block], layout.stack(target))
-        step, memory = self.step.advance(layout, gradient, state.memory[block], trial[block], _pick(like, keys))
+        step, memory = self.step.advance(layout, gradient, state.memory[block], trial[block], like)
         places = places_of(result.edges)
         moved = moved_by(state.places, places).astype(state.moves.distance.dtype)
         moved = jnp.where((state.sweeps == 0) & (block == 0), jnp.inf, moved)  # nothing was tried before
@@ -165,11 +149,11 @@ class Solver(Value):
         farthest = jnp.maximum(_LEAP, 1.5 * last)
         exists = result.proper & ~jnp.isnan(moved) & every(fine)
         leaps = exists & (moved > farthest) & (state.shrinks < _MANY_SHRINKS)
-        energy = self.map.free_energy(self._leaves(trial, like), result) if self.descends else moved
+        energy = self.map.free_energy(leaves, result) if self.descends else moved
         usable = exists & ~leaps & (self._falls(energy, state) | (moved <= _SMALL))
         moves = state.moves.seen(before, moved, self.tol)
         step = jax.tree.map(lambda s, g: jnp.where(moves.wanted[block], -g, s), step, gradient)
-        parts = {key: room(result.edges[key], s) for key, s in layout.unstack(step, _pick(like, keys)).items()}
+        parts = {key: room(result.edges[key], s) for key, s in layout.unstack(step, like).items()}
         step = [scaled(s, part) for s, part in zip(step, layout.rows(parts), strict=True)]
         whole = every([s == -g for s, g in zip(*map(jax.tree.leaves, (step, gradient)), strict=True)])
         moves = moves._replace(next=put(moves.next, block, whole))
@@ -181,17 +165,19 @@ class Solver(Value):
         )  # fmt: skip
         # A step that is only too long is cut to what is allowed, at once, and so grows from sweep to sweep.
         shrink = jnp.where(leaps & jnp.isfinite(moved), jnp.maximum(0.9 * farthest / moved, _LEAST), _SHRINK)
-        refused = self._refused(state, like, accepted, shrink, self._blamed(state, like, result.proper, fine))
+        blamed = self._blamed(state, blocks.unstack(state.step), result.proper, fine)
+        refused = self._refused(state, blocks, accepted, shrink, blamed)
         return select_all(usable, accepted, refused), result, usable
 
     def _refused(
-        self, state: State, like: Leaves, accepted: State, shrink: Array, blamed: dict[str, Bool[Array, " n"]]
+        self, state: State, blocks: Blocks, accepted: State, shrink: Array, blamed: dict[str, Bool[Array, " n"]]
     ) -> State:
         """The state after a step that was not accepted: at the old leaves, with a shorter step to try."""
-        fresh = (self.step.init(_pick(self._leaves(state.leaves, like), k)) for k in self.blocks)
+        leaves = blocks.unstack(state.leaves)
+        fresh = (self.step.init(_pick(leaves, keys)) for keys in self.blocks)
         memories = zip(state.memory, fresh, accepted.memory, strict=True)
         cautious = tuple(self.step.refused(*each, blamed) for each in memories)
-        rows = [layout.rows(blamed) for layout in self._layouts(like)]
+        rows = [layout.rows(blamed) for layout in blocks.layouts]
         shorter = [[chosen(own, scaled(s, shrink.astype(s.dtype)), s) for own, s in zip(*pair, strict=True)]
                    for pair in zip(rows, state.step, strict=True)]  # fmt: skip
         if self.descends:  # a step by mixing may lead uphill however short it is
@@ -211,14 +197,13 @@ class Solver(Value):
         return jnp.isfinite(energy) & (energy <= before + known * (1 + jnp.abs(energy)))
 
     def _blamed(
-        self, state: State, like: Leaves, proper: Array, fine: dict[str, Array]
+        self, state: State, steps: Leaves, proper: Array, fine: dict[str, Array]
     ) -> dict[str, Bool[Array, " n"]]:
         """The rows whose steps are cut after a refusal: those without a target, or whose step makes a marginal broader.
 
         One outlying row does not shorten the steps of all others. If that does not help, all are cut.
         """
         everyone = state.shrinks >= _MANY_SHRINKS - 1
-        steps = self._leaves(state.step, like)
         found = {key: jnp.where(proper, ~fine[key], broadens(step)) for key, step in steps.items()}
         anyone = ~every([~rows for rows in found.values()])
         return {key: rows | everyone | ~anyone for key, rows in found.items()}
@@ -236,20 +221,20 @@ class Solver(Value):
         What of the core no sweep needs is made of the last one alone, so the loop ends with an evaluation at the leaves
         of the state: if the last step was refused, with one that takes none.
         """
-        begin, found = self._stacked(state), []
+        blocks = Blocks.of(state.leaves, self.blocks)
+        begin, found = _over(state, blocks.stack), []
         flat = Flat.of(begin)  # a loop copies, and compiles a kernel for, every array that it carries
 
         def swept(carry: list[Array]) -> tuple[tuple[list[Array], Array], list[Array]]:
             state = flat.unpack(carry)
             goes_on = self.running(state)
             step = jax.tree.map(lambda x: jnp.where(goes_on, x, 0), state.step)
-            after, result, usable = self._swept(dataclasses.replace(state, step=step), like)
+            after, result, usable = self._swept(dataclasses.replace(state, step=step), blocks)
             after = [jnp.where(goes_on, a, b) for a, b in zip(flat.pack(after), carry, strict=True)]
             arrays, words = eqx.partition(result, lambda x: isinstance(x, jax.Array))
             found.append((jax.tree.structure(arrays), words))
             return (after, usable | ~goes_on), jax.tree.leaves(arrays)
 
-        like = state.leaves
         first, rest, shapes = divide(swept, flat.pack(begin))
         empty = [jnp.zeros(x.shape, x.dtype) for x in shapes]
 
@@ -263,7 +248,7 @@ class Solver(Value):
         end, _, kept = jax.lax.while_loop(more, turn, (flat.pack(begin), jnp.asarray(False), empty))
         structure, words = found[0]
         core = eqx.combine(jax.tree.unflatten(structure, rest(kept)), words)
-        return self._unstacked(flat.unpack(end), like), core
+        return _over(flat.unpack(end), blocks.unstack), core
 
     def exact(self, state: State, fine: Bool[Array, ""]) -> tuple[State, Int[Array, ""]]:
         """The end of a run that has nothing to iterate, and its status: one sweep, exact if all is `fine`."""

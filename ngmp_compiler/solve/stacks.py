@@ -86,6 +86,34 @@ class Layout(NamedTuple):
         return out
 
 
+class Blocks(NamedTuple):
+    """The leaves of a run as stacks and back, block by block of the schedule: laid out once a run."""
+
+    like: dict[str, Any]  # leaves of the same families and shapes
+    keys: list[list[str]]
+    layouts: list[Layout]
+
+    @classmethod
+    def of(cls, leaves: dict[str, Any], keys: list[list[str]]) -> Self:
+        """The blocks of leaves by their keys."""
+        return cls(leaves, keys, [Layout.of({k: leaves[k] for k in own}) for own in keys])
+
+    def pick(self, block: int) -> dict[str, Any]:
+        """The leaves of a block."""
+        return {k: self.like[k] for k in self.keys[block]}
+
+    def stack(self, leaves: dict[str, Any]) -> list[list[Stack]]:
+        """Leaves as stacks: every operation on all of them is one."""
+        return [layout.stack(leaves) for layout in self.layouts]
+
+    def unstack(self, stacks: list[list[Any]]) -> dict[str, Any]:
+        """Stacks of all blocks as leaves."""
+        leaves = self.like
+        for layout, own in zip(self.layouts, stacks, strict=True):
+            leaves = layout.unstack(own, leaves)
+        return leaves
+
+
 def _together(parts: list[list[str]], sizes: dict[str, tuple[int, int]], dtypes: dict[str, Any]) -> list[list[str]]:
     """Stacks of one width each, joined where filling rows up costs little; in the order of the leaves."""
     out: list[list[str]] = []

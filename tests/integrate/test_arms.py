@@ -39,7 +39,7 @@ def test_four_scales_that_may_vanish():
     sd = np.sqrt(weights @ (middle - mean) ** 2)
 
     def run():
-        extent = explore(lambda p, _: (jax.vmap(lambda v: log_density(v)[0])(p), ()), 4, (), jnp.float64)[0].extent
+        extent = explore(lambda p, _, __: (jax.vmap(lambda v: log_density(v)[0])(p), ()), 4, (), jnp.float64)[0].extent
         nodes = place(extent)
         f, x = jax.vmap(log_density)(nodes.v)
         return f + nodes.log_volume, x, nodes.v

@@ -13,7 +13,7 @@ from ngmp_compiler.integrate.nodes import coarse, place
 def integrated(log_density, dim):
     """The integral of a density by the nodes, and its moments."""
 
-    def evaluate(points, kept):
+    def evaluate(points, kept, searching):
         return jax.vmap(log_density)(points), jnp.zeros(len(points))
 
     found, _, _ = jax.jit(lambda: explore(evaluate, dim, jnp.zeros(()), jnp.result_type(float)))()

@@ -1,12 +1,13 @@
 """What single precision loses is said: matrices, data far away, differences of variables that are tied."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import ngmp_compiler as ngmp
 from ngmp_compiler import Gamma, MvNormal, Normal, StructuredVMP, Wishart
-from ngmp_compiler.results.blur import blurred, unusable
+from ngmp_compiler.results.blur import blurred, doubted, unusable
 from ngmp_kernels import families
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has not converged", "ignore:the whole model is computed in float32")
@@ -93,3 +94,29 @@ def test_double_precision_is_not_looked_at():
     d = np.array([1e5, 0.9e5])
     q = families.Wishart.from_df_inverse_scale(jnp.asarray(4.0), jnp.asarray(np.outer(d, d) + np.eye(2)))
     assert q.dtype == jnp.float64 and not blurred(q)
+
+
+def test_a_cavity_of_which_a_subtraction_leaves_no_digits_is_flagged():
+    """Two data on a line: each alone says as little of the other as its prior, 1e-7 of what a leaf says of it.
+
+    Whether they are noise or not hangs on that, where the precision may be anything.
+    """
+
+    def line(y, v):
+        a, b = (ngmp.sample(k, Normal(0.0, variance=v)) for k in "ab")
+        tau = ngmp.sample("tau", Gamma(0.05, rate=5e-6))
+        ngmp.sample("y", Normal(a + b * jnp.array([-1.0, 1.0]), precision=tau), obs=y)
+
+    @jax.jit
+    def lost(v):
+        y = jnp.array([1.0, 3.0], jnp.float32)
+        map = ngmp.compile(line).specialise(y=y, v=v).solver.map
+        leaves = {"y.r": families.Gaussian(0 * y, 0 * y - 5e3), "y.tau": families.Gamma(0 * y, 0 * y)}
+
+        def half(_, leaves):
+            return jax.tree.map(lambda x, y: 0.5 * (x + y), leaves, map.evaluate(leaves).target)
+
+        leaves = jax.lax.fori_loop(0, 100, half, leaves)
+        return doubted(map, leaves, map.core.run(leaves))
+
+    assert [bool(lost(jnp.float32(v))) for v in (1.0, 1e3)] == [False, True]

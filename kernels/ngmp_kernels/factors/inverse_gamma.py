@@ -98,7 +98,7 @@ class NoiseVariance(AbstractProjected):
         if j == 0:
             return NoisePrecision().log_message(0, _reciprocal(cavities))
         m, spread = cavities[0].mean, cavities[0].variance
-        return lambda v: -0.5 * (jnp.log(spread + v) + LOG_2PI + m * m / (spread + v))
+        return lambda v: -0.5 * (jnp.log(spread + v) + LOG_2PI + m * (m / (spread + v)))
 
     def peak(self, j: int, cavities: Cavities) -> tuple[Array, Array] | None:
         return NoisePrecision().peak(0, _reciprocal(cavities)) if j == 0 else None

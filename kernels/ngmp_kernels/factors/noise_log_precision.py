@@ -50,7 +50,7 @@ class NoiseLogPrecision(AbstractNoise):
 
         def toward_s(s: Array) -> Array:
             log_precision = s - softplus(s + log_v)  # -log(v + e^{-s})
-            return 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * m * safe_exp(log_precision)
+            return 0.5 * log_precision - 0.5 * LOG_2PI - 0.5 * m * (m * safe_exp(log_precision))
 
         return toward_s
 

@@ -61,7 +61,7 @@ class NoisePrecision(AbstractNoise):
 
         def toward_tau(tau: Array) -> Array:
             precision = tau / (1.0 + v * tau)  # 1/(v + 1/tau), without dividing by a small tau
-            return 0.5 * safe_log_lanes(precision) - 0.5 * LOG_2PI - 0.5 * m * m * precision
+            return 0.5 * safe_log_lanes(precision) - 0.5 * LOG_2PI - 0.5 * m * (m * precision)  # m may be huge
 
         return toward_tau
 
@@ -82,7 +82,7 @@ class NoisePrecision(AbstractNoise):
             return tangent_projection(marginal, lambda r: -(a + 0.5) * log1p(0.5 * r * r / b), quadrature)
         (m, v), mean = (cavities[0].mean, cavities[0].variance), marginal.mean
         spread = 1.0 + v * mean
-        square = m * m * mean / spread**2
+        square = (m / spread) ** 2 * mean  # of a flat cavity, m and v are huge
 
         def toward_tau(tau: Array) -> Array:
             u = (1.0 + v * tau) / spread
@@ -107,7 +107,7 @@ class NoisePrecision(AbstractNoise):
 
         def toward_tau(tau: Array) -> Array:
             spread = 1 + p * v * tau
-            return 0.5 * (safe_log_lanes(tau) - LOG_2PI - log1p(p * v * tau) / p - m * m * tau / spread)
+            return 0.5 * (safe_log_lanes(tau) - LOG_2PI - log1p(p * v * tau) / p - m * (m * tau / spread))
 
         return toward_tau
 

@@ -22,7 +22,7 @@ from ..chunks import by_chunks
 Families = tuple[AbstractFamily, ...]
 Leaf = TypeVar("Leaf")  # a family, or arrays of its shape
 Power = float | Float[Array, " n"]
-_ROUNDING = 64.0  # rounding units of the precision of a marginal that are none of its cavity
+_ROUNDING, _VOID = 4.0, 1e-20  # rounding units, or part, of a marginal's precision that are none of its cavity
 _FLAT = 1e-16  # of that precision, which such a cavity has instead
 
 
@@ -76,13 +76,16 @@ class Incoming(NamedTuple):
         $r = \min(1, \hat r)^2$: the square keeps them off the edge of their domain. It is a function of the marginals
         and leaves alone, and nothing jumps where a cavity turns improper.
 
-        A Gaussian cavity that is nothing but rounding, as on a group without data, is flat, and not improper.
+        A Gaussian cavity that is nothing but rounding, as on a group without data, is flat, and not improper; one that
+        is known without a subtraction may be as small as it likes.
         """
         left, flat = jnp.ones((), self.marginals[0].dtype), {}
+        known = self.known or (None,) * len(self.marginals)
         for i, (q, cavity) in enumerate(zip(self.marginals, self.cavities(power), strict=True)):
             rest = q.remainder(cavity)
             if isinstance(q, Gaussian):
-                flat[i] = jnp.abs(rest) < _ROUNDING * jnp.finfo(rest.dtype).eps
+                noise = _ROUNDING * jnp.finfo(rest.dtype).eps if known[i] is None else _VOID
+                flat[i] = jnp.abs(rest) < noise
                 rest = jnp.where(flat[i], 1, rest)
             left = left if i == but else jnp.minimum(left, rest)
         share = 1 / (1 - jnp.minimum(left, 0)) ** 2

@@ -20,10 +20,11 @@ from ...errors import Problem
 from ...graph.planes import Plane
 from ...linalg import Driven, driven_chain, driven_draws, normals, regular
 from .base import Draws, Leaf, Solution, fill, offset, potential
-from .chain import Chain, VectorChain
+from .chain import Chain
 from .part import GaussianPart, only
 from .pieces import Piece
 from .ties import Tie, each
+from .vector_chain import VectorChain
 
 
 class DrivenChain(VectorChain):

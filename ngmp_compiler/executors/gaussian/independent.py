@@ -12,11 +12,12 @@ from ngmp_kernels.families import Gaussian
 from ...graph.index import IndexMap, index_map
 from ...graph.planes import Plane
 from ..base import COUPLED, members
-from .base import Draws, GaussianExecutor, Leaf, Solution, offset, potential, scale
+from .base import Draws, GaussianExecutor, Leaf, Potential, Solution, offset, potential, scale
 from .core import Roles
+from .leave_out import at_variables
 from .part import GaussianPart, only
 from .pieces import Piece
-from .rows import Rows, leave_one_out
+from .rows import Rows
 from .vectors import Prepared, Term, Vectors, add_vectors, wide_moments
 
 
@@ -78,13 +79,13 @@ class IndependentScalars(Independent):
     def solve(self, prepared: Any, leaves: list[Leaf], requested: frozenset[int]) -> Solution:
         zero: Any = 0.0
         precision, linear = zero, zero
-        each: list[tuple[Array, Array]] = []
+        each: list[Potential] = []
         for piece, index in zip(self.pieces, self.index, strict=True):
             lam, h = potential(piece, leaves)
             a = scale(piece.links[0].coefficient)
-            each.append((jnp.broadcast_to(lam * a**2, (piece.n,)), jnp.broadcast_to(h * a, (piece.n,))))
-            precision += index.add(each[-1][0])
-            linear += index.add(each[-1][1])
+            each.append(Potential(jnp.broadcast_to(lam * a**2, (piece.n,)), jnp.broadcast_to(h * a, (piece.n,))))
+            precision += index.add(each[-1].precision)
+            linear += index.add(each[-1].linear)
         precision, linear = jnp.asarray(precision), jnp.asarray(linear)
         proper = jnp.all(precision > 0) & jnp.all(jnp.isfinite(linear))
         variance = 1 / precision
@@ -97,24 +98,9 @@ class IndependentScalars(Independent):
                 m, v = a * index.take(mean) + offset(piece, leaves), a**2 * index.take(variance)
                 functionals[piece.functional] = (piece.rows, m, v)
         marginals = {self.plane: (self.positions, Gaussian.from_information(linear, precision))}
-        cavities = self._cavities(each, leaves) if self.frontier is not None else {}
+        cavities = {} if self.frontier is None else at_variables(self.frontier, self.pieces, each, leaves)
         means = {self.plane: (self.positions, mean)}
         return Solution(log_volume, proper, marginals, functionals, cavities=cavities, means=means)
-
-    def _cavities(
-        self, each: list[tuple[Array, Array]], leaves: list[Leaf]
-    ) -> dict[int, tuple[np.ndarray | None, Gaussian]]:
-        """Of `r = a x + c`, from the sums over all that x sees but r: precision `Lambda / a^2`, and so on."""
-        assert self.frontier is not None
-        lam, h = (leave_one_out(self.frontier, list(x)) for x in zip(*each, strict=True))
-        out = {}
-        for piece, p, e in zip(self.pieces, lam, h, strict=True):
-            a = jnp.broadcast_to(scale(piece.links[0].coefficient), (piece.n,)).astype(p.dtype)
-            a = jnp.where(a == 0, jnp.inf, a)  # seen not at all: flat
-            precision = p / a**2
-            xi = e / a + precision * offset(piece, leaves)
-            out[piece.functional] = piece.rows, Gaussian.from_information(xi, precision)
-        return out
 
 
 class IndependentVectors(Independent):

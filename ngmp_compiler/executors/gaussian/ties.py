@@ -49,7 +49,7 @@ def matrix(piece: Piece, link: int, d: int, dtype):
 
 def each(function, arguments):
     """Run one chain plainly and several under vmap: a scan over scalars is much faster than one over vectors."""
-    if arguments[0].shape[0] == 1:
+    if jax.tree.leaves(arguments)[0].shape[0] == 1:
         result = function(*jax.tree.map(lambda x: x[0], arguments))
         return jax.tree.map(lambda x: x[None], result)
     return jax.vmap(function)(*arguments)
