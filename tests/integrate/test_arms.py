@@ -120,7 +120,7 @@ def test_a_thin_arm_of_a_local_trend():
 
     @jax.jit
     def run():
-        evaluate = lambda points, kept: (jax.vmap(log_density)(points)[0], jnp.zeros(len(points)))  # noqa: E731
+        evaluate = lambda points, *_: (jax.vmap(log_density)(points)[0], jnp.zeros(len(points)))  # noqa: E731
         extent = explore(evaluate, 3, jnp.zeros(()), jnp.float64)[0].extent
         nodes = place(extent, True)
         log, noise = jax.vmap(log_density)(nodes.v)
