@@ -90,32 +90,49 @@ def general(function: Callable, values: list[Any], shape: Shape) -> General:
     """An elementwise function of values, as one of the arrays that they are functions of."""
     places: dict[Any, int] = {}
     arguments: list[Any] = []
-    parts: list[tuple[Callable | None, list[tuple[int, float]]]] = []
+    parts: list[tuple[Callable | None, list[Callable]]] = []
 
-    def place(x: Any) -> tuple[int, float]:
-        x, c = x.root() if isinstance(x, Linear) and x.root()[0].key() in shared else (x, 1.0)
+    def place(x: Any) -> int:
         key = x.key() if is_random(x) else linear.same(x)
         if key not in places:
             places[key] = len(arguments)
             arguments.append(x)
-        return places[key], c
+        return places[key]
+
+    def read(x: Any) -> Callable:
+        """Where a value is among the arguments, or of which of them it is a multiple."""
+        if not isinstance(x, Linear) or x.root().base.key() not in shared:
+            i = place(x)
+            return lambda given: given[i]
+        base, times, plus = x.root()
+        i, c, j = place(base), place(times), None if plus is None else place(plus)
+        return lambda given: given[c] * given[i] + (0.0 if j is None else given[j])
 
     split = [x.split() if is_random(x) and not isinstance(x, Linear) and not (isinstance(x, Native) and x.plain)
              else (None, [x]) for x in values]  # fmt: skip
     shared = _multiples([a for _, of in split for a in of if isinstance(a, Linear)])
     for inner, of in split:
-        parts.append((inner, [place(a) for a in of]))
+        parts.append((inner, [read(a) for a in of]))
 
     def composed(*given: Any) -> Any:
-        each = ((f, [given[i] if c == 1.0 else c * given[i] for i, c in at]) for f, at in parts)
+        each = ((f, [one(given) for one in own]) for f, own in parts)
         return function(*(own[0] if f is None else f(*own) for f, own in each))
 
     return General(shape, composed, arguments)
 
 
+def merged(function: Callable, values: list[Any]) -> tuple[Callable, list[Any]]:
+    """A function as one of fewer values, where some are multiples of one another but for constants: two interfaces
+    that are, have no joint density."""
+    if not _multiples([x for x in values if isinstance(x, Linear)]):
+        return function, values
+    found = general(function, values, np.broadcast_shapes(*map(np.shape, values)))
+    return found.function, found.arguments
+
+
 def _multiples(every: list[Linear]) -> set[Any]:
-    """What several arrays are different multiples of, as f and -f of `sigmoid(f)` and `1 - sigmoid(f)`: one unknown."""
+    """What several arrays are multiples of, but for constants, as f and 1 - f of `g(f) + h(1 - f)`: one unknown."""
     found: dict[Any, set[Any]] = {}
     for x in every:
-        found.setdefault(x.root()[0].key(), set()).add(x.key())
+        found.setdefault(x.root().base.key(), set()).add(x.key())
     return {root for root, own in found.items() if len(own) > 1}

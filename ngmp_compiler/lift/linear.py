@@ -16,8 +16,6 @@ import numpy as np
 from ..declare.affine import Affine
 from ..declare.affine import Term as Part
 
-MOST_TERMS = 256  # variables in one sum that are scalars of their own
-
 
 class Term(NamedTuple):
     """One variable for every element, with its coefficient; see the module docstring."""
@@ -33,6 +31,14 @@ class Term(NamedTuple):
         return self.variable.at(self.index)
 
 
+class Multiple(NamedTuple):
+    """`times * base + plus`, by constants of its shape, or numbers; None where nothing is added."""
+
+    base: "Linear"
+    times: Any
+    plus: Any
+
+
 class Linear:
     """`sum of terms + offset`, elementwise over `shape`; the offset, if there is one, has that shape or is a number."""
 
@@ -41,14 +47,15 @@ class Linear:
     def __init__(self, shape: tuple[int, ...], terms: tuple[Term, ...], offset: Any = None):
         self.shape, self.terms, self.offset = shape, terms, offset
         self.moves: dict[Any, Linear] = {}  # what became of it by moves, so that the same one twice is one array
-        self.of: tuple[Linear, float] | None = None  # a multiple of another one, by this number
+        self.of: Multiple | None = None  # where it is one of another array
 
-    def root(self) -> "tuple[Linear, float]":
-        """What it is a multiple of, and by which number."""
+    def root(self) -> "Multiple":
+        """What it is a multiple of, but for a constant."""
         if self.of is None:
-            return self, 1.0
-        base, c = self.of[0].root()
-        return base, c * self.of[1]
+            return Multiple(self, 1.0, None)
+        (base, c, more), (_, own, plus) = self.of.base.root(), self.of
+        more = None if more is None else own * more
+        return Multiple(base, own * c, plus if more is None else more if plus is None else more + plus)
 
     @property
     def ndim(self) -> int:
@@ -105,7 +112,7 @@ def _columns(t: Term, shape: tuple[int, ...]) -> list[Part]:
     """The parts of a vector-valued expression that a term is; where its variables differ along the axis, one each."""
     *batch, size = shape
     if t.rows is None:
-        values = _times(t, shape)[..., None]
+        values = times_of(t, shape)[..., None]
     else:
         values = jnp.broadcast_to(t.rows, (*shape, t.rows.shape[-1]))
     if constant_along(t.index, len(batch)):
@@ -115,7 +122,7 @@ def _columns(t: Term, shape: tuple[int, ...]) -> list[Part]:
     return [Part(t.variable.at(index[..., k]), "matmul", values * unit[k][:, None]) for k in range(size)]
 
 
-def _times(t: Term, shape: tuple[int, ...]) -> Any:
+def times_of(t: Term, shape: tuple[int, ...]) -> Any:
     """The coefficient of every element."""
     return jnp.broadcast_to(1.0 if t.coefficient is None else t.coefficient, shape)
 
@@ -148,7 +155,10 @@ def add(x: Any, y: Any) -> Linear:
     terms = tuple(_padded(t, len(shape) - e.ndim) for e in (x, y) if isinstance(e, Linear) for t in e.terms)
     offsets = [e.offset if isinstance(e, Linear) else e for e in (x, y)]
     offsets = [o for o in offsets if o is not None]
-    return Linear(shape, terms, None if not offsets else offsets[0] if len(offsets) == 1 else offsets[0] + offsets[1])
+    out = Linear(shape, terms, None if not offsets else offsets[0] if len(offsets) == 1 else offsets[0] + offsets[1])
+    base, plus = (x, y) if isinstance(x, Linear) else (y, x)
+    out.of = Multiple(base, 1.0, plus) if base.shape == shape and not isinstance(plus, Linear) else None
+    return out
 
 
 def _padded(t: Term, more: int) -> Term:
@@ -176,7 +186,7 @@ def scale(x: Linear, c: Any) -> Linear:
         else:
             out.append(t._replace(coefficient=c if t.coefficient is None else t.coefficient * c))
     scaled = Linear(shape, tuple(out), None if x.offset is None else x.offset * c)
-    scaled.of = (x, float(c)) if isinstance(c, (int, float, np.generic)) else None
+    scaled.of = Multiple(x, c, None) if x.shape == shape else None
     return scaled
 
 
@@ -189,7 +199,10 @@ def moved(x: Linear, shape: tuple[int, ...], move: Callable[[Any], Any], axes: d
     key = shape, places.tobytes(), None if axes is None else tuple(sorted(axes.items()))
     if key not in x.moves:
         out = x.moves[key] = _moved(x, shape, move, axes)
-        out.of = None if x.of is None else (moved(x.of[0], shape, move, axes), x.of[1])
+        if x.of is not None:
+            base, *constants = x.of
+            times, plus = (move(jnp.broadcast_to(c, x.shape)) if np.ndim(c) else c for c in constants)
+            out.of = Multiple(moved(base, shape, move, axes), times, plus)
     return x.moves[key]
 
 
@@ -199,7 +212,7 @@ def _moved(x: Linear, shape: tuple[int, ...], move: Callable[[Any], Any], axes: 
         if t.axis is not None and axes is not None and shape[axes.get(t.axis, 0)] == x.shape[t.axis] and t.axis in axes:
             own = [1 if i == t.axis else n for i, n in enumerate(x.shape)]
             index = np.take(static(move, np.broadcast_to(np.broadcast_to(t.index, own), x.shape)), [0], axes[t.axis])
-            c = move(_times(t, x.shape)) if np.ndim(t.coefficient) else t.coefficient  # type: ignore[arg-type]
+            c = move(times_of(t, x.shape)) if np.ndim(t.coefficient) else t.coefficient  # type: ignore[arg-type]
             terms.append(Term(t.variable, index, c, axes[t.axis]))
             continue
         t = dotted(t, x.shape)
@@ -245,43 +258,6 @@ def picked(x: Linear, shape: tuple[int, ...], move: Callable[[Any], Any], key: A
         variable = source[at]
         terms.append(_with(t._replace(variable=variable), variable.index.reshape(shape), x.shape, move))
     offset = x.offset if not np.ndim(x.offset) else move(jnp.broadcast_to(x.offset, x.shape))
-    return Linear(shape, tuple(terms), offset)
-
-
-def contract(a: Any, x: Linear) -> Linear:
-    r"""$\sum_c a_{bmc} x_{bnc}$, of shape (b, m, n); `a` is a constant."""
-    (b, m, _), (_, n, size), shape = np.shape(a), x.shape, (np.shape(a)[0], np.shape(a)[1], x.shape[1])
-    a, terms = jnp.asarray(a), []
-    for t in x.terms:
-        if t.axis == 2:
-            rows = jnp.broadcast_to(a[:, :, None] * _times(t, x.shape)[:, None], (b, m, n, size))
-            index = np.broadcast_to(t.index, (t.index.shape[0], t.index.shape[1], 1))[:, None, :, 0]
-            terms.append(Term(t.variable, index, None, None, rows))
-            continue
-        t = dotted(t, x.shape)
-        index = t.index[:, None]  # (b, 1, n, c)
-        if constant_along(t.index, 2):
-            index = index[..., 0]
-            if t.rows is not None:
-                rows = jnp.broadcast_to(t.rows, (b, n, size, t.rows.shape[-1]))
-                terms.append(Term(t.variable, index, None, None, jnp.einsum("bmc,bncd->bmnd", a, rows)))
-            else:
-                c = _times(t, x.shape)
-                terms.append(Term(t.variable, index, jnp.einsum("bmc,bnc->bmn", a, c)))
-            continue
-        if size > MOST_TERMS:
-            raise TooMany(size)
-        index = np.broadcast_to(index, (*index.shape[:3], size))
-        for k in range(size):
-            if t.rows is not None:
-                rows = jnp.broadcast_to(t.rows, (b, n, size, t.rows.shape[-1]))[:, None, :, k] * a[:, :, None, k, None]
-                terms.append(Term(t.variable, index[..., k], None, None, rows))
-            else:
-                c = _times(t, x.shape)[:, None, :, k]
-                terms.append(Term(t.variable, index[..., k], a[:, :, None, k] * c))
-    offset = None
-    if x.offset is not None:
-        offset = jnp.einsum("bmc,bnc->bmn", a, jnp.broadcast_to(x.offset, x.shape))
     return Linear(shape, tuple(terms), offset)
 
 

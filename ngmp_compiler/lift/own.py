@@ -26,6 +26,7 @@ from ..declare.variables import Variable
 from ..errors import ModelError, Problem
 from . import linear, structural, sums  # noqa: F401  # their rules
 from .arguments import as_arrays, known, latent_p
+from .general import merged
 from .interpret import Interpreter, Stuck
 from .linear import Linear
 from .values import Chosen, Native, Unlifted, Vectors, expression, is_random
@@ -151,7 +152,8 @@ class Replay:
             if is_random(given["x"]):
                 deterministic(call.name, expression(given["x"]))
         elif call.kind == "factor":
-            factor(call.name, call.what, *map(expression, given.values()))
+            function, values = merged(call.what, [unwrap(x) for x in given.values()])
+            factor(call.name, function, *map(expression, values))
         elif call.kind == "functional":
             functional(call.name, call.what, *map(expression, given.values()))
         else:

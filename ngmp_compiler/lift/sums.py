@@ -8,7 +8,7 @@ import numpy as np
 from ..declare.inputs import unwrap
 from . import linear
 from .general import General, general
-from .linear import Linear
+from .linear import Linear, Term, TooMany
 from .rules import rule
 from .values import (
     Bilinear,
@@ -21,6 +21,7 @@ from .values import (
 )
 
 SHORT = 8  # entries that a function may sum, or compare, one by one
+MOST_TERMS = 256  # variables in one sum that are scalars of their own
 
 
 @rule("reduce_sum", moves=True)
@@ -39,7 +40,7 @@ def _contracted(a: Any, x: Linear, batch: tuple, axes: tuple, free: list[int], s
     sizes = tuple(int(np.prod([x.shape[i] for i in group], dtype=int)) for group in (batch, free, axes))
     places = {axes[0]: 2} if len(axes) == 1 else {}
     flat = linear.moved(x, sizes, lambda e: jnp.transpose(e, order).reshape(sizes), places)
-    out = linear.contract(a, flat)
+    out = contract(a, flat)
     return linear.moved(out, shape, lambda e: jnp.reshape(e, shape))
 
 
@@ -133,3 +134,40 @@ def _cumulative(own: Any, equation: Any, x: Any) -> Any:
         out = _contracted(lower[None], x, (), (axis,), free, (size, *(x.shape[i] for i in free)))
         return linear.moved(out, x.shape, lambda e: jnp.moveaxis(e, 0, axis))
     raise Unlifted
+
+
+def contract(a: Any, x: Linear) -> Linear:
+    r"""$\sum_c a_{bmc} x_{bnc}$, of shape (b, m, n); `a` is a constant."""
+    (b, m, _), (_, n, size), shape = np.shape(a), x.shape, (np.shape(a)[0], np.shape(a)[1], x.shape[1])
+    a, terms = jnp.asarray(a), []
+    for t in x.terms:
+        if t.axis == 2:
+            rows = jnp.broadcast_to(a[:, :, None] * linear.times_of(t, x.shape)[:, None], (b, m, n, size))
+            index = np.broadcast_to(t.index, (t.index.shape[0], t.index.shape[1], 1))[:, None, :, 0]
+            terms.append(Term(t.variable, index, None, None, rows))
+            continue
+        t = linear.dotted(t, x.shape)
+        index = t.index[:, None]  # (b, 1, n, c)
+        if linear.constant_along(t.index, 2):
+            index = index[..., 0]
+            if t.rows is not None:
+                rows = jnp.broadcast_to(t.rows, (b, n, size, t.rows.shape[-1]))
+                terms.append(Term(t.variable, index, None, None, jnp.einsum("bmc,bncd->bmnd", a, rows)))
+            else:
+                c = linear.times_of(t, x.shape)
+                terms.append(Term(t.variable, index, jnp.einsum("bmc,bnc->bmn", a, c)))
+            continue
+        if size > MOST_TERMS:
+            raise TooMany(size)
+        index = np.broadcast_to(index, (*index.shape[:3], size))
+        for k in range(size):
+            if t.rows is not None:
+                rows = jnp.broadcast_to(t.rows, (b, n, size, t.rows.shape[-1]))[:, None, :, k] * a[:, :, None, k, None]
+                terms.append(Term(t.variable, index[..., k], None, None, rows))
+            else:
+                c = linear.times_of(t, x.shape)[:, None, :, k]
+                terms.append(Term(t.variable, index[..., k], a[:, :, None, k] * c))
+    offset = None
+    if x.offset is not None:
+        offset = jnp.einsum("bmc,bnc->bmn", a, jnp.broadcast_to(x.offset, x.shape))
+    return Linear(shape, tuple(terms), offset)

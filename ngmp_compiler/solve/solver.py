@@ -46,7 +46,7 @@ REASONS = {
     "density falls off on all sides, else the posterior may be improper; missed: another mode is not resolved; failed: "
     "nodes that have not converged; error: of the evidence, means and widths by half of the nodes)",
     UNDEFINED: "an energy (ngmp.functional) or a log-density (ngmp.factor) is not a number where the run stands: check "
-    "logarithms, roots and divisions in it",
+    "logarithms, roots and divisions in it, and that no argument is a multiple of another one",
 }
 RUNGS = (
     "",

@@ -60,3 +60,23 @@ def test_new_rows_are_predicted_as_without_jax():
         found = program.predict(post, "y", X=rows)
         np.testing.assert_allclose(found.mean, rows @ covariance @ (4 * X.T @ y), rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found.epistemic, np.diag(rows @ covariance @ rows.T), rtol=1e-4)
+
+
+def test_what_differs_by_constants_is_one_unknown():
+    """A log-density of u, of u + c where a row was seen, and of -2 u: one message a row, as of one function of u."""
+
+    def parts(X, y, seen):
+        w = ngmp.sample("w", MvNormal(np.zeros(3), covariance=1.0))
+        u = jnp.log(y) - jnp.dot(X, w)
+        ngmp.factor("y", lambda a, b, c: a - jnp.exp(b) - 0.1 * c**2, jnp.where(seen, u + 1.0, 0.0), u, -2.0 * u)
+
+    def whole(X, y, seen):
+        w = ngmp.sample("w", MvNormal(np.zeros(3), covariance=1.0))
+        ngmp.factor("y", lambda u, s: s * (u + 1.0) - jnp.exp(u) - 0.4 * u**2, np.log(y) - dot(X, w), 1.0 * seen)
+
+    inputs = {"X": INPUTS["X"], "y": 1.0 + INPUTS["y"], "seen": np.arange(20) % 3 > 0}
+    one, other = (ngmp.compile(m)(**inputs) for m in (parts, whole))
+    assert one.converged and other.converged
+    np.testing.assert_allclose(one["w"].mean, other["w"].mean, atol=1e-7)
+    np.testing.assert_allclose(one["w"].covariance, other["w"].covariance, atol=1e-7)
+    np.testing.assert_allclose(one.free_energy, other.free_energy, atol=1e-6)
