@@ -52,7 +52,7 @@ def test_millions_of_combinations():
         ngmp.sample("y", Normal((a + b + c) * jnp.ones(4), std=1.0), obs=y)
 
     text = refused(many, integrate=("a", "b", "c"))
-    assert "site 'b': integrate= names classes with 40000 combinations" in text and "at most 10000" in text
+    assert "site 'b': integrate= names classes with 40000 combinations" in text and "At most 10000" in text
 
 
 def test_large_plate():
