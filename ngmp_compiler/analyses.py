@@ -38,7 +38,7 @@ class Analyses(Drawing):
 
     def _loo_impl(self, static: Static, site: str, dynamic: list[Any], post: Posterior) -> LeaveOneOut:
         if post.nodes is None:
-            density, weight = leave_one_out(self._build(static, dynamic).map, site, post.state.leaves)
+            density, weight, _ = leave_one_out(self._build(static, dynamic).map, site, post.state.leaves)
         else:
             each = post.nodes.each(lambda v, leaves: leave_one_out(self._build(static, dynamic, v=v).map, site, leaves))
             density, weight = mixed_leave_one_out(post.nodes.weights, each)

@@ -26,6 +26,8 @@ _POINTS = 1024  # that take its place, at least
 _DF = 4.0
 _KERNELS = 64
 _LEAST = {1: 3.5, 2: 3.5, 3: 3.0}
+_FACE = 7.0  # nats below the mode that a face of a box should be, for the mass beyond not to matter
+_FURTHER = 2.0  # times as far as the box before, at most
 _MARGIN = {1: 1.0, 2: 1.0, 3: 0.5}  # spacings of a coarse grid beyond the nodes that count
 
 
@@ -165,9 +167,11 @@ def boxed(extent: Extent, seen: Float[Array, "parts p"], grid: np.ndarray) -> tu
     if dim in _COARSE:
         margin = _MARGIN[dim] * jnp.abs(back) @ ((extent.high - extent.low) / (_COARSE[dim] - 1))
         there = (values > jnp.max(values) - DROP)[:, None]
+        ends = jnp.concatenate([inside, (_beyond(z, values, grid) - mean) @ back.T])
+        there = jnp.concatenate([there, there])
         # A thin tail that bends may be missed between the nodes: so many standard deviations are always inside.
-        low = jnp.minimum(jnp.min(jnp.where(there, inside, jnp.inf), 0) - margin, -_LEAST[dim])
-        high = jnp.maximum(jnp.max(jnp.where(there, inside, -jnp.inf), 0) + margin, _LEAST[dim])
+        low = jnp.minimum(jnp.min(jnp.where(there, ends, jnp.inf), 0) - margin, -_LEAST[dim])
+        high = jnp.maximum(jnp.max(jnp.where(there, ends, -jnp.inf), 0) + margin, _LEAST[dim])
     else:
         # Wider than a Gaussian of these moments, for arms that bend; less so where every axis costs as much again.
         high = jnp.full(dim, (1 + 2.4 / dim) * np.sqrt(2 * DROP), values.dtype)
@@ -179,3 +183,11 @@ def boxed(extent: Extent, seen: Float[Array, "parts p"], grid: np.ndarray) -> tu
         extent.log_volume + jnp.sum(jnp.log(jnp.diagonal(turn))), low, high, extent.ends, kernels,
     )  # fmt: skip
     return found, jnp.all(jnp.isfinite(low + high + mean))
+
+
+def _beyond(z: Float[Array, "p d"], values: Float[Array, " p"], grid: np.ndarray) -> Float[Array, "p d"]:
+    """The nodes of a grid, those on its faces as far out as a Gaussian tail with their value would drop by `_FACE`."""
+    unit = grid.reshape(-1, grid.shape[-1])[: len(z)]
+    drop = jnp.max(values) - values
+    further = jnp.clip(jnp.sqrt(_FACE / jnp.maximum(drop, 1e-6)), 1.0, _FURTHER)[:, None]
+    return jnp.where((unit == 0.0) | (unit == 1.0), z * further, z)

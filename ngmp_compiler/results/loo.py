@@ -40,6 +40,7 @@ from .predict import element_places, element_shape, observed_groups
 HEAVY = 0.035
 """A weight from which on cavities alone may be off by more than 0.02."""
 MOST = 128  # elements that are refitted
+_DIGITS = 0.6  # of those of a precision: what is left of a cavity below is rounding
 
 
 class LeaveOneOut(eqx.Module):
@@ -75,61 +76,74 @@ class LeaveOneOut(eqx.Module):
         return f"LeaveOneOut(elpd={float(self.elpd):.2f}, se={float(self.se):.2f}, {size} elements{more})"
 
 
-def leave_one_out(map: Map, site: str, leaves: Leaves) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """`log p(y_n | y_-n)` of every element of an observed site, and its weight; none where all is exact."""
+def leave_one_out(
+    map: Map, site: str, leaves: Leaves
+) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"], Bool[Array, "*shape"]]:
+    """`log p(y_n | y_-n)` of every element of an observed site; its weight, none where all is exact; and where rounding
+    has left nothing of its cavity."""
     plan = map.plan
     found = observed_groups(plan, site)
     own = {g for g, _ in found}
     wanted = frozenset(f for f, (g, j, edge) in enumerate(plan.functionals)
                        if plan.groups[g].keys[j] in leaves or (g in own and edge.width is None))  # fmt: skip
     result = map.core.run(leaves, wanted)
-    densities, weights = zip(*(_log_densities(map, g, group, result, leaves) for g, group in found), strict=True)
+    densities, weights, lost = zip(*(_log_densities(map, g, group, result, leaves) for g, group in found), strict=True)
     groups = [group for _, group in found]
     place = element_places(groups, site)
     batch = element_shape(groups[0]) if place is None else place.shape
     where = None if place is None else jnp.asarray(place)
     outcome = Outcome((), where, batch, (), site, "")
-    density, weight = outcome.gather(list(densities)), outcome.gather(list(weights))
-    return density, weight if map.projected else jnp.zeros_like(weight)
+    density, weight, none = (outcome.gather(list(x)) for x in (densities, weights, lost))
+    return density, weight if map.projected else jnp.where(none, 1.0, 0.0), none
 
 
-def mixed_leave_one_out(weights: Float[Array, " m"], each: tuple[Array, Array]) -> tuple[Array, Array]:
-    """By all nodes, of those by each; and the effect that an element has on the nodes is part of its weight."""
-    density, weight = each
+def mixed_leave_one_out(weights: Float[Array, " m"], each: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    """By all nodes, of those by each; and the effect that an element has on the nodes is part of its weight.
+
+    Nodes that know nothing of an element but what it told itself, at a noise of nearly zero, are left out.
+    """
+    density, weight, lost = each
+    none = lost | (weights == 0).reshape(-1, *(1,) * (density.ndim - 1))
     logs = jnp.log(weights).reshape(-1, *(1,) * (density.ndim - 1))
+    logs, density = jnp.where(none, -jnp.inf, logs), jnp.where(none, 0.0, density)
+    whole = logsumexp(logs, axis=0)
     mixed = logs - density
-    mixed = mixed - logsumexp(mixed, axis=0)  # the weights of the nodes without the element
-    effective = jnp.exp(-logsumexp(2 * mixed - logs, axis=0))  # of all nodes, by importance sampling
-    inside = jnp.tensordot(weights, weight, axes=1)
-    return -logsumexp(logs - density, axis=0), jnp.maximum(inside, jnp.where(effective < 0.1, 1.0, 0.0))
+    total = logsumexp(mixed, axis=0)  # the weights of the nodes without the element are exp(mixed - total)
+    # Kish's number of nodes without the element, over that with it: nodes are points of a sum, and no draws.
+    fewer = jnp.exp(2 * total - logsumexp(2 * mixed, axis=0)) * jnp.sum(weights**2)
+    inside = jnp.tensordot(weights, jnp.where(none, 0.0, weight), axes=1)
+    doubtful = (fewer < 0.1) | (whole < np.log(1 - HEAVY))
+    return whole - total, jnp.maximum(inside, jnp.where(doubtful, 1.0, 0.0))
 
 
 def _log_densities(
     map: Map, g: int, group: FactorGroup, result: CoreResult, leaves: Leaves
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Of the elements of a group, and their weights."""
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
+    """Of the elements of a group, their weights, and where cavities are lost."""
     classes = group.given.distribution.classes
     factor: Any = group.factor
-    weight = jnp.zeros(group.n, map.plan.dtype)
+    weight, lost = jnp.zeros(group.n, map.plan.dtype), jnp.zeros(group.n, bool)
     if group.constant:
         found = jnp.broadcast_to(jnp.asarray(factor.log_density(*group.constants)), (group.n,))
     elif group.conjugate and group.edges[0].event_shape and group.edges[0].family is MvGaussian:
-        found, weight = _vector(group, result)
+        found, weight, lost = _vector(group, result)
     else:
-        cavities, weight = _cavities(map, g, group, result, leaves)
+        cavities, weight, lost = _cavities(map, g, group, result, leaves)
         if isinstance(factor, SplitFactor):
             factor, cavities = factor.base, list(factor._sums(tuple(cavities)))
         whole = factor.predictive(len(group.given.order) // classes)
         found = Part(whole, tuple(cavities), group.constants, group.n // classes).log_density()
-    weight = jnp.max(weight.reshape(len(group.given.order) // classes, classes, -1), 1).reshape(-1)
+    weight, lost = (jnp.max(x.reshape(len(group.given.order) // classes, classes, -1), 1).reshape(-1)
+                    for x in (weight, lost))  # fmt: skip
     if group.mask is None:
-        return found, weight
+        return found, weight, lost
     seen = group.mask.reshape(len(group.given.order) // classes, classes, -1)[:, 0].reshape(-1)
-    return jnp.where(seen, found, jnp.nan), jnp.where(seen, weight, 0.0)
+    return jnp.where(seen, found, jnp.nan), jnp.where(seen, weight, 0.0), lost & seen
 
 
-def _weight(marginal: Any, cavity: Any, n: int, shared: np.ndarray) -> Float[Array, " n"]:
-    r"""$w = 1 - Var_q / Var_c$: the part of what is known of an interface that its own factor told; one, if all.
+def _weight(marginal: Any, cavity: Any, n: int, shared: np.ndarray) -> tuple[Float[Array, " n"], Bool[Array, " n"]]:
+    r"""$w = 1 - Var_q / Var_c$: the part of what is known of an interface that its own factor told; one, if all; and
+    whether rounding has left nothing of the cavity, which is a difference.
 
     Where no other message is projected on the same variables, what it told reaches others through the core, and theirs
     comes back: $w^2 z^2$, if z < 1 is by how many standard deviations the mean has moved.
@@ -140,13 +154,16 @@ def _weight(marginal: Any, cavity: Any, n: int, shared: np.ndarray) -> Float[Arr
     wide = jnp.where(other > 0, other, 1.0)
     part = jnp.clip(jnp.max(jnp.where(other > 0, 1 - own / wide, 0.0), -1), 0.0, 1.0)
     moved = jnp.max(jnp.where(other > 0, (mean - before) ** 2 / wide, 0.0), -1)
-    return jnp.where(shared, part, part**2 * jnp.minimum(moved, 1.0))
+    same = _same(marginal, cavity, n)
+    lost = same | (part > 1 - float(jnp.finfo(part.dtype).eps) ** _DIGITS)
+    weight = jnp.where(shared, part, part**2 * jnp.minimum(moved, 1.0))
+    return jnp.where(same, 1.0, weight), lost
 
 
 def _cavities(
     map: Map, g: int, group: FactorGroup, result: CoreResult, leaves: Leaves
-) -> tuple[list[Any], Float[Array, " n"]]:
-    """What all other factors say of the interfaces, where that is improper the marginals; and the weights."""
+) -> tuple[list[Any], Float[Array, " n"], Bool[Array, " n"]]:
+    """What all other factors say of the interfaces, where that is improper the marginals; the weights; what is lost."""
     if group.projected:
         incoming = map.incoming(group, result, leaves)
         marginals, messages, found = incoming.marginals, incoming.leaves, list(incoming.proper_cavities()[0])
@@ -157,10 +174,12 @@ def _cavities(
         found[-1] = _without(marginals[-1], jax.tree.map(lambda x: _all_classes(group, x), messages[-1]))
     edges = [e for e in group.edges if e is not None]
     pairs = [(q, c) for q, c in zip(marginals, found, strict=True) if q is not None and c is not None]
-    weights = [jnp.where(_same(q, c, group.n), 1.0, _weight(q, c, group.n, _shared(map, e)))
-               for e, (q, c) in zip(edges, pairs, strict=True)]  # fmt: skip
+    every = [_weight(q, c, group.n, _shared(map, e)) for e, (q, c) in zip(edges, pairs, strict=True)]
     full = [jax.tree.map(lambda x: jnp.broadcast_to(x, (group.n, *x.shape[1:])), q) for q in found]
-    return full, functools.reduce(jnp.maximum, weights, jnp.zeros(group.n, map.plan.dtype))
+    weight, lost = jnp.zeros(group.n, map.plan.dtype), jnp.zeros(group.n, bool)
+    for own, none in every:
+        weight, lost = jnp.maximum(weight, own), lost | none
+    return full, weight, lost
 
 
 def _shared(map: Map, edge: Any) -> np.ndarray:
@@ -210,7 +229,9 @@ def _all_classes(group: FactorGroup, x: Float[Array, "n ..."]) -> Float[Array, "
     return jnp.broadcast_to(jnp.sum(rows, 1, keepdims=True), rows.shape).reshape(x.shape)
 
 
-def _vector(group: FactorGroup, result: CoreResult) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+def _vector(
+    group: FactorGroup, result: CoreResult
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Bool[Array, " n"]]:
     """Of vectors with known noise, whose functional may be of fewer dimensions: with mean m, covariance V and noise
     precision L, the cavity has mean $(I - V L)^{-1} m$ and covariance $(I - V L)^{-1} V$."""
     edge: Any = group.edges[0]
@@ -227,7 +248,8 @@ def _vector(group: FactorGroup, result: CoreResult) -> tuple[Float[Array, " n"],
     weight = jnp.max(1 - before / jnp.where(after > 0, after, 1.0), -1)
     total = spread + jnp.linalg.inv(-2 * group.factor.message()[0].eta2)  # type: ignore[attr-defined]
     found = MvGaussian.from_mean_covariance(mean, total).log_density(jnp.zeros_like(mean))
-    return found, jnp.broadcast_to(weight, found.shape)
+    lost = jnp.any(after <= 0, -1) | (weight > 1 - float(jnp.finfo(weight.dtype).eps) ** _DIGITS)
+    return found, jnp.broadcast_to(weight, found.shape), jnp.broadcast_to(lost, found.shape)
 
 
 def without(front: Front, site: str, element: Int[Array, ""], outcome: Outcome) -> Front:

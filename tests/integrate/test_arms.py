@@ -7,6 +7,7 @@ import pytest
 from jax.scipy.special import logsumexp
 from jax.scipy.stats import norm
 
+from ngmp_compiler import HalfNormal
 from ngmp_compiler.integrate.explore import explore
 from ngmp_compiler.integrate.nodes import place
 from ngmp_compiler.integrate.run import _error
@@ -96,3 +97,39 @@ def test_stretched_has_the_slope_it_says(support):
     whole = log_slope(support, 0.2 + off, ENDS) + slope
     step = 1e-5
     np.testing.assert_allclose((value(v + step) - value(v - step)) / (2 * step), jnp.exp(whole), rtol=1e-5)
+
+
+def test_a_thin_arm_of_a_local_trend():
+    """Noise of a local linear trend that may vanish: an arm between the nodes of a box, 3 nats high where that ended.
+
+    The evidence, the mean and the standard deviation of the noise are those of a grid of 48 points an axis."""
+    rng, n = np.random.default_rng(5), 40
+    y = np.cumsum(np.cumsum(0.1 * rng.normal(size=n)) + 0.4 * rng.normal(size=n)) + 0.8 * rng.normal(size=n)
+    k = np.arange(1.0, n + 1)
+    paths = np.maximum(k[:, None] - k[:-1], 0.0)
+    parts = jnp.asarray(np.stack([np.minimum.outer(k, k), paths @ paths.T, np.eye(n)]))
+    start, stds = 4.0 + np.outer(k, k), np.array([1.0, 0.5, 1.0])
+    centre, spread = HalfNormal(std=stds).standard(std=jnp.asarray(stds))
+
+    def log_density(v):
+        off, slope = stretched("positive", v, jnp.broadcast_to(spread, 3))
+        sd = jnp.exp(centre + off)
+        cov = start + jnp.einsum("k,kij->ij", sd**2, parts)
+        prior = jnp.sum(jnp.log(sd) + slope - 0.5 * (sd / stds) ** 2 - jnp.log(stds)) + 1.5 * np.log(2 / np.pi)
+        return jax.scipy.stats.multivariate_normal.logpdf(y, jnp.zeros(n), cov) + prior, sd[2]
+
+    @jax.jit
+    def run():
+        evaluate = lambda points, *_: (jax.vmap(log_density)(points)[0], jnp.zeros(len(points)))  # noqa: E731
+        extent = explore(evaluate, 3, jnp.zeros(()), jnp.float64)[0].extent
+        nodes = place(extent, True)
+        log, noise = jax.vmap(log_density)(nodes.v)
+        return log + nodes.log_volume, noise
+
+    mass, noise = run()
+    total = np.logaddexp.reduce(mass)
+    weights = np.exp(mass - total)
+    mean = weights @ noise
+    assert total == pytest.approx(-60.0842, abs=0.01)
+    assert abs(mean - 0.6211) < 0.05 * 0.1461
+    assert np.sqrt(weights @ (noise - mean) ** 2) == pytest.approx(0.1461, rel=0.05)

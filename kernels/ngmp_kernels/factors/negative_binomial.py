@@ -35,7 +35,9 @@ class NegativeBinomialLog(AbstractLogistic):
     def log_density(self, z: Array) -> Array:
         y, phi = self.counts, self.dispersion
         u = z - jnp.log(phi)
-        constant = log_gamma_ratio(phi, y) - gammaln(y + 1.0)
+        # -log B(phi, y + 1) - log(y + phi): the gamma functions of a large count, apart, would leave no digits.
+        low, high = jnp.minimum(phi, y + 1.0), jnp.maximum(phi, y + 1.0)
+        constant = log_gamma_ratio(high, low) - gammaln(low) - jnp.log(y + phi)
         return constant - y * softplus(-u) - phi * softplus(u)
 
     def line(self) -> tuple[Array, Array, Array]:

@@ -8,6 +8,7 @@ import pytest
 from mpmath import mp
 from scipy import special
 
+from ngmp_kernels.factors.negative_binomial import NegativeBinomialLogs
 from ngmp_kernels.families import Beta, Gamma, Gaussian
 from ngmp_kernels.quadrature.projection import (
     Quadrature,
@@ -187,3 +188,20 @@ def test_mpmath_oracle_is_itself_right():
     np.testing.assert_allclose(eta, [0.3, -0.2], rtol=1e-12)
     eta, _ = beta_truth(0.7, 2.0, lambda p, xp: 0.3 * xp.log(p) - 0.2 * mpmath.log1p(-p))
     np.testing.assert_allclose(eta, [0.3, -0.2], rtol=1e-12)
+
+
+def test_counts_of_millions_under_tiny_dispersions():
+    """What a log-dispersion is told by one count, in single precision: differences over half a unit of it."""
+    counts, d = np.array([2161365.0, 18.0, 0.0]), np.array([-24.5, -24.0, 0.0, 0.5])
+    z = np.log(counts + 0.5)
+
+    def exact(y, z, d):
+        phi, m = mpmath.exp(d), mpmath.exp(z)
+        own = mpmath.loggamma(y + phi) - mpmath.loggamma(phi) - mpmath.loggamma(y + 1)
+        return own + phi * mpmath.log(phi / (phi + m)) + y * mpmath.log(m / (phi + m))
+
+    factor = NegativeBinomialLogs(jnp.asarray(counts, jnp.float32))
+    found = np.asarray(factor.log_density(jnp.asarray(z, jnp.float32)[None], jnp.asarray(d, jnp.float32)[:, None]))
+    with mpmath.workdps(40):
+        want = np.array([[float(exact(y, np.float32(m), s)) for y, m in zip(counts, z, strict=True)] for s in d])
+    np.testing.assert_allclose(found[1::2] - found[::2], want[1::2] - want[::2], atol=5e-3, rtol=2e-3)
