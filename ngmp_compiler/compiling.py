@@ -68,9 +68,17 @@ def compile(
     options = Options(
         method, dict(rules or {}), dict(families or {}), clusters, blocks, dict(executors or {}),
         as_sources(carry), as_step(solver), None if max_sweeps is None else int(max_sweeps), tol,
-        int(max_specialisations), _clusters(joint), _together(integrate),
+        int(max_specialisations), _clusters(joint), _names(integrate),
     )  # fmt: skip
     return Program(model, options)
+
+
+def _names(integrate: Any) -> tuple[str, ...]:
+    """`integrate=` as it is kept."""
+    several = isinstance(integrate, (str, list, tuple, set, frozenset))
+    if not several or not all(isinstance(name, str) for name in integrate):
+        raise TypeError(f"integrate={integrate!r}: give names of sites, ('sd', 'phi'), or \"auto\"")
+    return _together(integrate)
 
 
 def _clusters(joint: Any) -> tuple[tuple[str, ...], ...] | bool | None:

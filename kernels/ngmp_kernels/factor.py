@@ -47,6 +47,9 @@ class AbstractFactor(eqx.Module):
     support: ClassVar[str | None] = None
     """Where an outcome lives: "real", "positive", "unit" or "count"; None where it has no distribution function."""
 
+    relative: ClassVar[bool] = False
+    """Whether a Gaussian interface is `log(outcome / scale)`, at its own outcome for `cdf` and `moments` as well."""
+
     @property
     def label(self) -> str:
         """The name in descriptions."""

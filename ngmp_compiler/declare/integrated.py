@@ -7,6 +7,7 @@ spread as the slope at zero (`supports.stretched`), and $\theta = T(u)$ maps the
 of $|d\theta/dv|$ is kept beside it.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ from .inputs import Input, unwrap
 
 SLOTS = 64  # coordinates that a program has room for
 MOST = 8  # numbers in one integrated site
+COMBINATIONS = 10_000  # of classes that are summed: each has a grid of its own
 
 
 class Integrated(NamedTuple):
@@ -83,6 +85,11 @@ class Coordinates:
             site = site._replace(value=self._given(site))
         self.used += max(site.size, 1)
         self.found[name] = site._replace(why=self.names[name])
+        combinations = math.prod(s.classes or 1 for s in self.found.values())
+        if combinations > COMBINATIONS:
+            works = f"at most {COMBINATIONS} are summed: leave one of them to message passing, or give it fewer classes"
+            given = f"integrate= names classes with {combinations} combinations in all"
+            raise ModelError(Problem(name, None, given, works))
         return site.value
 
     def _given(self, site: Integrated) -> Array:

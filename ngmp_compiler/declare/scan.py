@@ -260,7 +260,8 @@ class _Lift:
             return self.count, *(1,) * (rank - len(batch)), *batch
 
         arguments, mask = _map_site(site, on_array, on_variable, on_batch)
-        ndims = {k: np.ndim(v) for k, v in site.arguments.items() if site.event_ndims.get(k, 0) is None}
+        own = {k: v for k, v in site.arguments.items() if site.event_ndims.get(k, 0) is None}
+        ndims = {k: np.ndim(v) for k, v in own.items() if not _is_expression(v)}
         batch, ndims = (self.count, *site.batch_shape), {**site.event_ndims, **ndims}
         return site._replace(arguments=arguments, mask=mask, batch_shape=batch, event_ndims=ndims)
 

@@ -3,22 +3,25 @@ r"""A start for joint edges of which the data say nothing by themselves: a few s
 Under all of a broad prior, expectations of a likelihood are astronomic (think of $e^{e^k u}$), and sweeps that begin
 there take long or fail. So their leaves start at projections close to the mean, with nodes a tenth of a standard
 deviation apart, with the size of their precision in every direction: the expansion of the log-density that Newton's
-method has, away from saddles. A step is cut if there is no expansion at its end.
+method has, away from saddles. A step is cut if there is no expansion at its end, or if the density there is lower.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
-from ngmp_kernels import AbstractProjected
+from ngmp_kernels import AbstractProjected, Quadrature
 from ngmp_kernels.families import MvGaussian
 
+from .centre import at_mean, term
+from .chunks import by_chunks
+from .core import masked
 from .rules import Incoming, select
 
 _NARROW = 0.1  # of the standard deviations of a marginal
-_SWEEPS = 6  # the first finds the step of the second
+_STEPS, _TRIES = 6, 30  # that are taken, the first of which finds the second; and with those that are refused
 _SHORTER = 0.3
 _PUSH = 0.3  # standard deviations of a marginal, by every factor
 
@@ -26,31 +29,57 @@ _PUSH = 0.3  # standard deviations of a marginal, by every factor
 def near_mode(map: Any, leaves: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:
     """The leaves with those of `keys`, joint edges, moved toward the mode; the others stay."""
 
-    def expanded(leaves: dict[str, Any]) -> tuple[dict[str, Any], Bool[Array, ""]]:
-        """The leaves that the expansion at the means asks for, and whether all of them exist."""
+    def expanded(leaves: dict[str, Any]) -> tuple[dict[str, Any], Bool[Array, ""], Float[Array, ""]]:
+        """The leaves that the expansion at the means asks for, whether all of them exist, and the log-density there."""
         result, new = map.core.run(leaves), dict(leaves)
-        fine = result.proper
+        fine, height = result.proper, _height(map.core, leaves, result, keys)
         for group in (g for g in map.projected if g.keys[0] in keys):
             (q, *others), (leaf, *rest), _ = map.incoming(group, result, leaves)
             about = MvGaussian(q.eta1 / _NARROW**2, q.eta2 / _NARROW**2)
-            eta, exists = map.target(group, 0, Incoming((about, *others), (0 * leaf, *rest)))
+            incoming = Incoming((about, *others), (0 * leaf, *rest))
+            eta, exists = map.target(group, 0, incoming)
+            height += jnp.sum(masked(group, _expected(group, incoming)))
             eta = concave(eta, q)
             finite = jnp.all(jnp.isfinite(eta.eta1), -1) & jnp.all(jnp.isfinite(eta.eta2), (-2, -1))
             fine &= jnp.all(finite)
             new[group.keys[0]] = select(exists & finite, eta, leaf)
-        return map.masked(new), fine
+        return map.masked(new), fine, height
 
-    def sweep(_: int, state: tuple[Any, Any]) -> tuple[Any, Any]:
+    def sweep(state: tuple[Any, ...]) -> tuple[Any, ...]:
         """Try the pending step; if all is fine at its end, the next is to the expansion there, else a part of it."""
-        leaves, step = state
+        leaves, step, best, taken, tries = state
         trial = jax.tree.map(jnp.add, leaves, step)
-        target, fine = expanded(trial)
+        target, fine, height = expanded(trial)
         longer = jax.tree.map(jnp.subtract, target, trial)
         shorter = jax.tree.map(lambda x: _SHORTER * x, step)
-        return jax.tree.map(lambda a, b: jnp.where(fine, a, b), (trial, longer), (leaves, shorter))
+        fine &= height > best
+        found = jax.tree.map(lambda a, b: jnp.where(fine, a, b), (trial, longer, height), (leaves, shorter, best))
+        return *found, taken + fine, tries + 1
 
-    zeros = jax.tree.map(jnp.zeros_like, leaves)
-    return _nudged(map, jax.lax.fori_loop(0, _SWEEPS, sweep, (leaves, zeros))[0], keys)
+    def goes_on(state: tuple[Any, ...]) -> Array:
+        return (state[3] < _STEPS) & (state[4] < _TRIES)
+
+    zero, low = jnp.zeros((), int), jnp.asarray(-jnp.inf, map.plan.dtype)
+    begin = leaves, jax.tree.map(jnp.zeros_like, leaves), low, zero, zero
+    return _nudged(map, jax.lax.while_loop(goes_on, sweep, begin)[0], keys)
+
+
+def _height(core: Any, leaves: dict[str, Any], result: Any, keys: frozenset[str]) -> Float[Array, ""]:
+    """The logarithm of the core's density at its mean, without the leaves of `keys`."""
+    terms = [(edge, term(edge, leaf)) for (_, _, edge), leaf, key in
+             zip(core.plan.functionals, core.stacked(leaves), core.keys, strict=True) if key not in keys]  # fmt: skip
+    means = {plane: q.mean for plane, q in result.planes.items() if plane.family.core == "gaussian"}
+    return at_mean([edge for edge, _ in terms], [own for _, own in terms], means)
+
+
+def _expected(group: Any, incoming: Incoming) -> Float[Array, " n"]:
+    """The expected log-message on a joint edge."""
+
+    def expected(factor: Any, q: Any, cavities: Any) -> Array:
+        return factor.expected_log_message(0, q, cavities, Quadrature())
+
+    cavities, _ = incoming.proper_cavities()
+    return by_chunks(expected, group.n, group.factor, incoming.marginals[0], cavities)
 
 
 def _nudged(map: Any, leaves: dict[str, Any], keys: frozenset[str]) -> dict[str, Any]:

@@ -217,6 +217,12 @@ def _moments(weights: Float[Array, "grids m"], v: Float[Array, "grids m d"]) -> 
     return mean, jnp.einsum("gm,gmd->d", weights, (v - mean) ** 2)
 
 
+def _summed(sites: dict[str, Integrated], nodes: int) -> tuple[str, ...]:
+    """What is not exact about an integral, in words; sums over classes are."""
+    numbers = ", ".join(name for name, site in sites.items() if not site.classes)
+    return (f"{numbers}: integrated by a sum over {nodes} nodes",) if numbers else ()
+
+
 def _posterior(
     nodes: NodeTable, total: Array, mass: Array, sites: dict[str, Integrated], inner: Array, shape: tuple[int, ...]
 ) -> Posterior:
@@ -241,6 +247,6 @@ def _posterior(
     post = Posterior(
         marginals, -total, status == CONVERGED, jnp.max(jnp.where(seen, runs.sweeps, 0)),
         jnp.max(jnp.where(seen, runs.residual, 0.0)), status, best.state, {}, jnp.max(jnp.where(seen, runs.jitter, 0)),
-        runs.members, runs.approximate, runs.topology, nodes=nodes,
+        runs.members, (*runs.approximate, *_summed(sites, weights.shape[0])), runs.topology, nodes=nodes,
     )  # fmt: skip
     return flagged(post.converged, post)

@@ -115,7 +115,7 @@ def headline(post: Any) -> str:
         return f"Posterior, a batch of shape {energy.shape}: {int(converged.sum())} of {converged.size} converged"
     state = "converged" if converged else f"NOT CONVERGED ({post.reason.splitlines()[0]})"
     exact = (
-        "exact" if bool(np.asarray(post.exact)) else f"approximate ({len(post.approximate)} kinds of factors projected)"
+        "exact" if bool(np.asarray(post.exact)) else f"approximate ({len(post.approximate)} named in post.approximate)"
     )
     exact = exact if converged else "not to be trusted"
     return f"Posterior: {state} after {int(post.sweeps)} sweeps, free energy {float(energy):.4f}, {exact}"

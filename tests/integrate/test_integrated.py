@@ -54,6 +54,7 @@ def post():
 def test_eight_schools(post):
     energy, [(mean, sd, low, high)] = moments(*schools_grid(Y))
     assert bool(post.converged) and post.reason == "converged"
+    assert not post.exact and post.approximate == ("tau: integrated by a sum over 41 nodes",)
     assert float(post.free_energy) == pytest.approx(energy, abs=1e-3)
     tau = post["tau"]
     assert abs(float(tau.mean) - mean) < 0.01 * sd and float(tau.std) == pytest.approx(sd, rel=0.01)
@@ -186,6 +187,7 @@ def test_a_change_point_is_summed():
     log -= gammaln(y + 1).sum() + np.log(n)
     whole = np.logaddexp.reduce(log)
     np.testing.assert_allclose(post["k"].probs, np.exp(log - whole), atol=1e-9)
+    assert post.exact and not post.approximate
     assert float(post.free_energy) == pytest.approx(-whole, abs=1e-8)
     rate = np.exp(log - whole) @ ((2 + total[:n]) / (1 + np.arange(n)))
     assert float(post["before"].mean) == pytest.approx(rate, rel=1e-9)

@@ -41,6 +41,20 @@ def test_observed():
     assert "integrate= names an observed site" in refused(model(HalfCauchy(scale=1.0)), integrate=("sd", "y"))
 
 
+def test_no_name():
+    with pytest.raises(TypeError, match=r"integrate=3: give names of sites"):
+        ngmp.compile(model(HalfCauchy(scale=1.0)), integrate=3)
+
+
+def test_millions_of_combinations():
+    def many(y):
+        a, b, c = (ngmp.sample(name, ngmp.Categorical(probs=np.full(200, 1 / 200))) for name in "abc")
+        ngmp.sample("y", Normal((a + b + c) * jnp.ones(4), std=1.0), obs=y)
+
+    text = refused(many, integrate=("a", "b", "c"))
+    assert "site 'b': integrate= names classes with 40000 combinations" in text and "At most 10000" in text
+
+
 def test_large_plate():
     def plate(y):
         m = ngmp.sample("m", Normal(np.zeros(9), std=2.0))

@@ -58,5 +58,9 @@ def test_model_against_its_reference(name):
     unknowns = gallery.compare(post, REFERENCES[name]["moments"])
     assert unknowns and post.converged, post.reason
     assert name not in OFF or post.approximate
+    assert bool(post.exact) == (not post.approximate)
+    if post.exact:  # but for the error of the reference
+        near = 0.1 if REFERENCES[name]["how"] == "NUTS" else 1e-3
+        assert all(z <= near and a >= 1 - near and b <= 1 + near for z, a, b in unknowns.values()), unknowns
     most, low, high = OFF.get(name, (0.15, 0.85, 1.15))
     assert all(z <= most and a >= low and b <= high for z, a, b in unknowns.values()), unknowns

@@ -249,3 +249,30 @@ def test_counts_of_varying_probability_have_more_zeros():
         above = 1.0 - law.cdf(2)[:, 0]
         share = 0.7 if wrapper is ZeroInflated else 0.7 / -np.expm1(none[:, 0])
         np.testing.assert_allclose(cdf, 1.0 - weights @ (share * above) / weights.sum(), atol=0.01)
+
+
+@pytest.mark.parametrize("kind", ["Weibull", "Gamma"])
+def test_censored_outcomes_of_unknown_shape_and_scale(kind):
+    """The interface of the base is log y - f, of which the wrapper left out log y."""
+    times = np.tile([0.3, 0.9, 1.4, 1.9, 2.2, 2.8, 3.0, 3.0, 0.6, 1.1], 3)
+    codes = (times == 3.0).astype(int)
+
+    def model(t, c):
+        f, k = sample("f", Normal(0.0, std=1.0)), sample("k", Normal(0.0, std=0.5))
+        made = Weibull(exp(k), scale=exp(f)) if kind == "Weibull" else Gamma(exp(k), mean=exp(f))
+        sample("t", made, obs=t, censored=c)
+
+    post = ngmp.compile(model)(t=times, c=codes)
+    f, k = np.meshgrid(np.linspace(-2, 3, 201), np.linspace(-1.5, 2.5, 201), indexing="ij")
+    gamma = stats.gamma(np.exp(k), scale=np.exp(f - k))
+    base = stats.weibull_min(np.exp(k), scale=np.exp(f)) if kind == "Weibull" else gamma
+    log = stats.norm.logpdf(f) + stats.norm.logpdf(k, 0, 0.5)
+    log += sum(base.logsf(t) if c else base.logpdf(t) for t, c in zip(times, codes, strict=True))
+    w = np.exp(log - log.max())
+    evidence = np.log(w.sum() * 0.025 * 0.02) + log.max()
+    w /= w.sum()
+    assert post.converged and abs(float(post.free_energy) + evidence) < 0.1
+    for name, z in (("f", f), ("k", k)):
+        mean = np.sum(w * z)
+        std = np.sqrt(np.sum(w * (z - mean) ** 2))
+        assert abs(post[name].mean - mean) < 0.05 * std and abs(post[name].std / std - 1) < 0.1

@@ -172,3 +172,27 @@ def test_bad_wishart_and_inverse_gamma():
         ngmp.sample("W", Wishart(4.0, scale=np.ones((2, 3))))
 
     refused(square, "site 'W'", "square")
+
+
+def test_a_learned_precision_outside_of_a_scan():
+    """It has no batch axes to count: the scan is that of a loop."""
+    y = np.random.default_rng(0).normal(size=(4, 2))
+
+    def model(y, looped):
+        w = ngmp.sample("W", Wishart(4.0, scale=np.eye(2)))
+        z = ngmp.sample("z0", MvNormal(np.zeros(2), covariance=1.0))
+
+        def step(z, y):
+            z = ngmp.sample("z", MvNormal(z, covariance=0.3))
+            ngmp.sample("y", MvNormal(z, precision=w), obs=y)
+            return z, None
+
+        if not looped:
+            ngmp.scan(step, z, y)
+        for k in range(4 if looped else 0):
+            z, _ = step(z, y[k])
+
+    one, other = (ngmp.compile(model)(y=y, looped=looped) for looped in (False, True))
+    assert one.converged
+    np.testing.assert_allclose(one.free_energy, other.free_energy, rtol=1e-8)
+    np.testing.assert_allclose(one["W"].mean, other["W"].mean, rtol=1e-6)

@@ -39,6 +39,7 @@ class GammaLogs(AbstractProjected):
     families: ClassVar[Families] = (Gaussian, Gaussian)
     joins: ClassVar[str] = "always"
     support: ClassVar[str | None] = "positive"
+    relative: ClassVar[bool] = True
     out: Float[Values, " #n"]
 
     def given(self, k: Array, w: Array) -> tuple[PowerGamma, Array]:

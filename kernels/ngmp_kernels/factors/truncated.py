@@ -30,7 +30,7 @@ class TruncatedFactor(AbstractWrapped):
         return jnp.ceil(low) - 1.0 if self.support == "count" else low
 
     def _mass(self, *z: Array) -> Array:
-        return log_between(self.base, self._below(), jnp.asarray(self.high), *z)
+        return log_between(self.base, self._below(), jnp.asarray(self.high), *self._tail(z))
 
     def log_density(self, *z: Array) -> Array:
         value = self.exact(*z) - self._mass(*z)
@@ -38,7 +38,7 @@ class TruncatedFactor(AbstractWrapped):
         return jnp.minimum(value, 0.0) if self.support == "count" else value
 
     def cdf(self, out: Array, *z: Array) -> Array:
-        inside = jnp.exp(log_between(self.base, self._below(), jnp.clip(out, self._below(), self.high), *z))
+        inside = jnp.exp(log_between(self.base, self._below(), jnp.clip(out, self._below(), self.high), *self._tail(z)))
         return jnp.where(out >= self.high, 1.0, jnp.where(out < self.low, 0.0, inside / jnp.exp(self._mass(*z))))
 
     def moments(self, *z: Array) -> tuple[Array, Array]:
@@ -135,9 +135,9 @@ class CensoredFactor(AbstractWrapped):
     pairs: bool = eqx.field(static=True, default=True)
 
     def log_density(self, *z: Array) -> Array:
-        tail = log_tail(self.base, jnp.asarray(self.out), jnp.asarray(self.code > 0.0), *z)
+        tail = log_tail(self.base, jnp.asarray(self.out), jnp.asarray(self.code > 0.0), *self._tail(z))
         if self.pairs:
-            between = log_between(self.base, jnp.asarray(self.out), jnp.asarray(self.upper), *z)
+            between = log_between(self.base, jnp.asarray(self.out), jnp.asarray(self.upper), *self._tail(z))
             tail = jnp.where(self.code > 1.0, between, tail)
         return jnp.where(self.code == 0.0, self.exact(*z), tail)
 

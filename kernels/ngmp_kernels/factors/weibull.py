@@ -33,6 +33,10 @@ class WeibullLogs(AbstractProjected):
     log_scale: Float[Values, " #n"] | None = None
 
     @property
+    def relative(self) -> bool:  # type: ignore[override]
+        return self.log_scale is None
+
+    @property
     def interfaces(self) -> tuple[str, ...]:
         return ("k", "u") if self.log_scale is None else ("k",)
 
@@ -65,10 +69,19 @@ class WeibullLogs(AbstractProjected):
         first, second = (safe_exp(gammaln(1.0 + i * part)) for i in (1.0, 2.0))
         return scale * first, scale**2 * (second - first**2)
 
-    def cdf(self, out: Array, *z: Array) -> Array:
+    def _hazard(self, out: Array, z: tuple[Array, ...]) -> Array:
+        """`(out / scale)^c`, minus the logarithm of the survival."""
         k, u = jnp.broadcast_arrays(z[0], self._ratio(z))
         ratio = safe_log(jnp.maximum(out, jnp.finfo(u.dtype).tiny)) - safe_log(jnp.asarray(self.out)) + u
-        return jnp.where(out > 0.0, -jnp.expm1(-safe_exp(safe_exp(k) * ratio)), 0.0)
+        return safe_exp(safe_exp(k) * ratio)
+
+    def cdf(self, out: Array, *z: Array) -> Array:
+        return jnp.where(out > 0.0, -jnp.expm1(-self._hazard(out, z)), 0.0)
+
+    def log_tails(self, out: Array, *z: Array) -> tuple[Array, Array]:
+        """`log P(y <= out)` and `log P(y > out)`, which is linear in the hazard however large that is."""
+        hazard = self._hazard(out, z)
+        return safe_log(-jnp.expm1(-hazard)), -hazard
 
 
 def _lower(out: Any, concentration: Any, scale: Any) -> Lowered:

@@ -1,8 +1,8 @@
 r"""Distributions made of others: truncated, censored, zero-inflated, hurdle.
 
 A wrapper takes the factor of its base and changes its log-density; quadrature does the rest. Its interfaces are those
-of the base at the placeholder outcome: where the base stands on a residual $r = y - \mu$, the wrapper has $-\mu$ and
-adds its `shift`, y.
+of the base at the placeholder outcome: where the base stands on a residual $r = y - \mu$, or $\log y - \mu$, the
+wrapper has $-\mu$ and adds its `shift`.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -37,14 +37,21 @@ class AbstractWrapped(AbstractAround, AbstractProjected):
         """The log-density of the base at the outcome."""
         if not z:  # a member of a family with constant parameters, a function of its outcome
             return self.base.log_density(jnp.asarray(self.out))
-        first, *rest = z
-        return self.base.log_density(first + self.shift, *rest)
+        return self.base.log_density(*self._shifted(z))
+
+    def _shifted(self, z: tuple[Array, ...]) -> tuple[Array, ...]:
+        j = _place(self.base)
+        return *z[:j], z[j] + self.shift, *z[j + 1 :]
+
+    def _tail(self, z: tuple[Array, ...]) -> tuple[Array, ...]:
+        """What distribution functions of the base are given."""
+        return self._shifted(z) if self.base.relative else z
 
     def moments(self, *z: Array) -> tuple[Array, Array]:
-        return self.base.moments(*(z or (jnp.asarray(self.out),)))
+        return self.base.moments(*(self._tail(z) or (jnp.asarray(self.out),)))
 
     def cdf(self, out: Array, *z: Array) -> Array:
-        return self.base.cdf(out, *z)
+        return self.base.cdf(out, *self._tail(z))
 
     def checks(self) -> dict[str, Bool[Array, " #n"]]:
         return self.base.checks()
@@ -166,10 +173,16 @@ class AbstractWrapper(Distribution):
     """`(base, shift, out, **further) -> factor, further interfaces`."""
 
 
+def _place(base: Any) -> int:
+    """Which interface of a base has the outcome in it; the first if none has."""
+    return next((j for j, name in enumerate(base.interfaces) if name in ("r", "u", "w")), 0)
+
+
 def _shift(base: Any, out: Array) -> Array:
-    """What a residual has of the outcome."""
-    if base.interfaces[:1] == ("r",):
-        return jnp.log(out) if hasattr(base, "log_out") else out
-    if base.interfaces[:1] == ("u",) and base.support == "real":  # in units of its scale
-        return out / base.scale
-    return jnp.zeros_like(out)
+    """What that interface has of the outcome."""
+    name = base.interfaces[_place(base)]
+    if base.relative or name == "r" and hasattr(base, "log_out"):
+        return jnp.log(out)
+    if name == "r":
+        return out
+    return out / base.scale if name == "u" and base.support == "real" else jnp.zeros_like(out)  # in units of its scale
