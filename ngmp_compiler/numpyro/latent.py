@@ -30,6 +30,7 @@ from ..lift.values import (
     whole_shape,
 )
 from .classes import classes
+from .correlation import correlation
 from .observed import converted, noise
 from .ordered import Ordered
 from .real_line import exponential_of, on_the_line
@@ -158,10 +159,11 @@ def _value(out: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _mv_normal(site: Site, contracted: bool) -> Any:
+    site.base.loc = whole_shape(site.base.loc, site.shape)  # a covariance has no axes of a plate
     ours = converted(site)
     if not fits(ours, "mvgaussian"):
         raise Unlifted
-    return linear.of_variable(sample(site.name, spread(ours, site.batch)), site.shape, len(site.shape) - 1)
+    return linear.of_variable(sample(site.name, ours), site.shape, len(site.shape) - 1)
 
 
 def _log_normal(site: Site, contracted: bool) -> Any:
@@ -218,4 +220,5 @@ _SPECIAL: dict[str, Callable] = {
     "Normal": _normal, "MultivariateNormal": _mv_normal, "LogNormal": _log_normal,
     "ImproperUniform": lambda site, _: on_the_line(site, None),
     "GaussianRandomWalk": _random_walk, "TransformedDistribution": _transformed,
+    "LKJ": correlation, "LKJCholesky": correlation,
 }  # fmt: skip

@@ -4,14 +4,19 @@
 group for every variable, on average). An interface is the factors' own if it stands on a variable of which every factor
 of the group has another, and if, hubs apart, nothing ties these variables to each other, as neighbours along a chain
 are. Maps that are inputs tie everything.
+
+`crossed(group)`: whether unknowns of one joint edge cross, as loadings and factors, or slopes of items and abilities of
+persons do. Such posteriors are curved, and no Gaussian follows: widths came out 9 to 18 % too small (`benchmarks/
+accuracy.py`: one factor, two factors, 2PL), while they are right where one of the two is each factor's own.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ..graph.components import Nodes, components
-from ..graph.edges import Link
+from ..graph.edges import Functional, Link
 from ..graph.groups import FactorGroup
 from ..graph.index import GivenMap
 
@@ -63,3 +68,27 @@ def _single(link: Link) -> bool:
 def _hub(link: Link) -> bool:
     at = link.index.positions
     return len(at) >= HUB * max(len(np.unique(at)), 1)
+
+
+def crossed(group: FactorGroup) -> bool:
+    """Whether variables in different entries of a vector edge are each shared by several factors, each time beside
+    others."""
+    product = getattr(group.factor, "matches", "") == "jointly"
+    for edge in group.edges:
+        links = edge.links if isinstance(edge, Functional) and edge.width is not None else ()
+        several = [link for link in links if not isinstance(link.index, GivenMap) and not _single(link)]
+        for a, b in itertools.combinations(several, 2):
+            pairs = a.index.positions * b.index.size + b.index.positions
+            most = max(len(np.unique(x.index.positions)) for x in (a, b))
+            if not _together(a, b, product) and len(np.unique(pairs)) > most:
+                return True
+    return False
+
+
+def _together(a: Link, b: Link, product: bool) -> bool:
+    """Whether two links meet in an entry of a vector functional. Where their coefficients are not known, those of the
+    two sides of a product do not."""
+    if not all(isinstance(link.coefficient, np.ndarray) and link.coefficient.ndim == 3 for link in (a, b)):
+        return not product
+    one, other = (np.any(link.coefficient != 0, axis=(0, 2)) for link in (a, b))
+    return bool(np.any(one & other))

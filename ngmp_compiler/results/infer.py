@@ -19,6 +19,7 @@ from ..emit.map import Map
 from ..errors import listed
 from ..graph.groups import FactorGroup
 from ..passes.checks import checks
+from ..passes.tied import crossed
 from ..pipeline import Specialised
 from ..solve.implicit import attach, envelope, flagged
 from ..solve.newton import newton
@@ -224,7 +225,8 @@ def _projected(map: Map, group: FactorGroup) -> str:
     touched = sum(edge is not None for edge in group.edges)
     several = f" through {touched} interfaces" if touched > 1 else ""
     several += f", {factor.interfaces[0]} jointly" if group.joined else ""
+    narrow = "; unknowns that cross on one edge: their widths may be a fifth too small" if crossed(group) else ""
     how = "mean-field messages" if rule.mean_field else "messages"
     power = getattr(rule, "power", 1.0)
     name = type(rule).__name__ + ("" if power == 1 else f", power {dict(power) if isinstance(power, tuple) else power}")
-    return f"{group.name}: {how} of {factor.label} projected on {' and '.join(named)}{several} ({name})"
+    return f"{group.name}: {how} of {factor.label} projected on {' and '.join(named)}{several} ({name}){narrow}"

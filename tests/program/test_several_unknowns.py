@@ -184,3 +184,22 @@ def test_refusals():
     for model, match in ((three, "precision"), (lengths, "equal length"), (many, "cutpoints")):
         with pytest.raises(ngmp.ModelError, match=match):
             ngmp.compile(model)(y=np.ones(4))
+
+
+def test_counts_of_classes_with_scores_are_as_many_classes(x, rng):
+    """A multinomial of n is n categorical outcomes of the same scores, but for its coefficient."""
+    counts = rng.multinomial(4, [0.2, 0.5, 0.3], len(x))
+    classes = np.array([np.repeat(np.arange(3), row) for row in counts])
+
+    def model(x, y, kind):
+        v, w = (ngmp.sample(k, MvNormal(np.zeros(2), covariance=1.0)) for k in "vw")
+        for column in [y] if kind is ngmp.Multinomial else y.T:
+            ngmp.sample("y", kind(logits=[0.0, x @ v, x @ w]), obs=column)
+
+    one, other = (ngmp.compile(model)(x=x, y=y, kind=kind)
+                  for y, kind in ((counts, ngmp.Multinomial), (classes, Categorical)))  # fmt: skip
+    assert one.converged and other.converged
+    np.testing.assert_allclose(one["v"].mean, other["v"].mean, atol=1e-6)
+    np.testing.assert_allclose(one["w"].covariance, other["w"].covariance, rtol=1e-5)
+    coefficient = np.log([24 / np.prod([[1, 1, 2, 6, 24][k] for k in row]) for row in counts]).sum()
+    np.testing.assert_allclose(one.free_energy, other.free_energy - coefficient, rtol=1e-7)

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature, as_float, register
+from ..distribution import CONSTANT, DIRICHLET, Distribution, Lowered, Signature, as_float, exactly_one, register
 from ..factor import AbstractConjugate, Cavities, Families, Values
 from ..families import Dirichlet
 from ..numerics.gamma_functions import gammaln
 from ..numerics.special import is_count, safe_log
 from .generic import ConstantFactor
+from .softmax import COUNTS
 
 _COUNTS = "counts must be non-negative integers"
 
@@ -61,24 +62,33 @@ def _lower_constant(out: Any, probs: Any) -> Lowered:
     return Lowered(ConstantFactor(value, *factor.moments(probs), conditions), ())
 
 
+def _lower_logits(out: Any, logits: Any) -> Lowered:
+    return _lower_constant(out, jax.nn.softmax(jnp.asarray(as_float(logits)), -1))
+
+
 @register
 class Multinomial(Distribution):
-    """`Multinomial(probs=)` of observed counts, a vector; the number of trials is their sum. Probs may be Dirichlet."""
+    """`Multinomial(probs=)` or `Multinomial(logits=)` of observed counts, a vector; the number of trials is their sum.
+    Probs may be Dirichlet, logits a Gaussian vector, as of `Categorical`."""
 
     __slots__ = ()
     family = None
-    event_ndims: ClassVar = {"out": 1, "probs": 1}
+    event_ndims: ClassVar = {"out": 1, "probs": 1, "logits": 1}
     placeholder = 0
     signatures = (
         Signature({"out": CONSTANT, "probs": DIRICHLET}, _lower, MultinomialProbs),
         Signature({"out": CONSTANT, "probs": CONSTANT}, _lower_constant, ConstantFactor),
+        Signature({"out": CONSTANT, "logits": CONSTANT}, _lower_logits, ConstantFactor),
+        COUNTS,
     )
 
-    def __init__(self, n: Any = None, *, probs: Any):
-        self.arguments = {"probs": probs}  # n is the sum of the counts, whatever it is said to be
+    def __init__(self, n: Any = None, *, probs: Any = None, logits: Any = None):
+        # n is the sum of the counts, whatever it is said to be
+        self.arguments = exactly_one("Multinomial", probs=probs, logits=logits)
 
-    def draw(self, key: Any, like: Array, probs: Array) -> Array:
+    def draw(self, key: Any, like: Array, probs: Any = None, logits: Any = None) -> Array:
         """With as many trials as `like` has in all."""
+        probs = jax.nn.softmax(logits, -1) if probs is None else probs
         return jax.random.multinomial(key, jnp.sum(like, -1), probs, shape=like.shape, dtype=like.dtype)
 
 
