@@ -9,10 +9,11 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
 from numpyro.distributions import constraints
+from numpyro.distributions.transforms import OrderedTransform
 
 import ngmp_kernels as kernels
 
-from ..declare.frame import attempt
+from ..declare.frame import attempt, outermost
 from ..declare.inputs import unwrap
 from ..declare.sample import sample
 from ..declare.through import fits
@@ -30,6 +31,7 @@ from ..lift.values import (
     whole_shape,
 )
 from .classes import classes
+from .correlation import correlation
 from .observed import converted, noise
 from .ordered import Ordered
 from .real_line import exponential_of, on_the_line
@@ -158,10 +160,11 @@ def _value(out: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _mv_normal(site: Site, contracted: bool) -> Any:
+    site.base.loc = whole_shape(site.base.loc, site.shape)  # a covariance has no axes of a plate
     ours = converted(site)
     if not fits(ours, "mvgaussian"):
         raise Unlifted
-    return linear.of_variable(sample(site.name, spread(ours, site.batch)), site.shape, len(site.shape) - 1)
+    return linear.of_variable(sample(site.name, ours), site.shape, len(site.shape) - 1)
 
 
 def _log_normal(site: Site, contracted: bool) -> Any:
@@ -210,7 +213,13 @@ def _transformed(site: Site, contracted: bool) -> Any:
     if kinds == ["OrderedTransform"] and type(inner.base).__name__ == "Normal":
         inner.name = f"{site.name}_base"
         inner.shape = site.shape
-        return Ordered(_normal(inner, True))
+        coordinates = outermost().coordinates
+        if coordinates is not None:
+            if site.name in coordinates.names:
+                coordinates.names[inner.name] = coordinates.names.pop(site.name)
+            coordinates.candidates[inner.name] = "there is no kernel where these ordered numbers stand"
+        value = _normal(inner, True)
+        return Ordered(value) if is_random(value) else OrderedTransform()(value)
     raise Unlifted
 
 
@@ -218,4 +227,5 @@ _SPECIAL: dict[str, Callable] = {
     "Normal": _normal, "MultivariateNormal": _mv_normal, "LogNormal": _log_normal,
     "ImproperUniform": lambda site, _: on_the_line(site, None),
     "GaussianRandomWalk": _random_walk, "TransformedDistribution": _transformed,
+    "LKJ": correlation, "LKJCholesky": correlation,
 }  # fmt: skip

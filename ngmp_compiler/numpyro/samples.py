@@ -11,6 +11,7 @@ from numpyro.distributions.transforms import OrderedTransform
 from numpyro.infer import Predictive
 
 from ..results.draws import origin_of
+from .correlation import cholesky_of, partial_name
 from .front import NumPyroModel
 
 
@@ -63,6 +64,9 @@ def _of_site(name: str, site: Any, draws: dict[str, Array]) -> Array | None:
         return draws[name]
     if f"{name}_base" in draws:
         return jnp.asarray(OrderedTransform()(draws[f"{name}_base"]))
+    if (partial := partial_name(name)) in draws:
+        factor = cholesky_of(draws[partial])
+        return factor if type(site["fn"]).__name__ == "LKJCholesky" else factor @ jnp.swapaxes(factor, -1, -2)
     head, _, tail = name.rpartition("/")
     for word in ("log", "logit"):
         own = f"{head}/{word}_{tail}" if head else f"{word}_{tail}"

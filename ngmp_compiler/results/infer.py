@@ -16,6 +16,7 @@ from ngmp_kernels.numerics.lanes import one_by_one
 from ..emit.core import CoreResult, Leaves
 from ..emit.initial import Given
 from ..emit.map import Map
+from ..emit.rules import StructuredVMP
 from ..errors import listed
 from ..graph.groups import FactorGroup
 from ..passes.checks import checks
@@ -226,6 +227,8 @@ def _projected(map: Map, group: FactorGroup) -> str:
     several = f" through {touched} interfaces" if touched > 1 else ""
     several += f", {factor.interfaces[0]} jointly" if group.joined else ""
     narrow = "; unknowns that cross on one edge: their widths may be a fifth too small" if crossed(group) else ""
+    if isinstance(rule, StructuredVMP) and touched > 1:
+        narrow = "; its interfaces as if independent of each other: their widths may be a third too small"
     how = "mean-field messages" if rule.mean_field else "messages"
     power = getattr(rule, "power", 1.0)
     name = type(rule).__name__ + ("" if power == 1 else f", power {dict(power) if isinstance(power, tuple) else power}")
