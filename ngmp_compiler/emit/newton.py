@@ -2,8 +2,8 @@ r"""A start for joint edges of which the data say nothing by themselves: a few s
 
 Under all of a broad prior, expectations of a likelihood are astronomic (think of $e^{e^k u}$), and sweeps that begin
 there take long or fail. So their leaves start at projections close to the mean, with nodes a tenth of a standard
-deviation apart, of which the directions with a positive precision are kept: the expansion of the log-density that
-Newton's method has. A step is cut if there is no expansion at its end, or if the density there is lower.
+deviation apart, with the size of their precision in every direction: the expansion of the log-density that Newton's
+method has, away from saddles. A step is cut if there is no expansion at its end, or if the density there is lower.
 """
 
 from typing import Any
@@ -100,15 +100,16 @@ def _nudged(map: Any, leaves: dict[str, Any], keys: frozenset[str]) -> dict[str,
 
 
 def concave(eta: MvGaussian, q: MvGaussian) -> MvGaussian:
-    """A message with its precision along those directions, in the coordinates of q, where it is positive.
+    """A message with the size of its precision along all directions, in coordinates of q: positive where it was not.
 
-    Its gradient at the mean of q stays as it is: `xi + (Lambda_+ - Lambda) m`.
+    Its gradient at the mean of q stays as it is, `xi + (|Lambda| - Lambda) m`; with nothing but the prior against it, a
+    step along a direction that curves the other way would lead out of sight.
     """
     root = jnp.linalg.cholesky(q.covariance)
     back = jnp.linalg.inv(root)
     turned = jnp.swapaxes(root, -1, -2) @ eta.precision @ root
     sizes, ways = jnp.linalg.eigh(jnp.where(jnp.isfinite(turned), turned, 0.0))
-    kept = jnp.einsum("...ik,...k,...jk->...ij", ways, jnp.maximum(sizes, 0.0), ways)
+    kept = jnp.einsum("...ik,...k,...jk->...ij", ways, jnp.abs(sizes), ways)
     precision = jnp.swapaxes(back, -1, -2) @ kept @ back
     slope = jnp.einsum("...ij,...j->...i", precision - eta.precision, q.mean)
     return MvGaussian.from_information(eta.eta1 + slope, precision)

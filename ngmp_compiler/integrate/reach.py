@@ -26,7 +26,7 @@ _POINTS = 1024  # that take its place, at least
 _DF = 4.0
 _KERNELS = 64
 _LEAST = {1: 3.5, 2: 3.5, 3: 3.0}
-_FACE = 7.0  # nats below the mode that a face of a box should be, for the mass beyond not to matter
+_FACE = 6.0  # nats below the mode that a face of a box should be, for the mass beyond not to matter
 _FURTHER = 2.0  # times as far as the box before, at most
 _MARGIN = {1: 1.0, 2: 1.0, 3: 0.5}  # spacings of a coarse grid beyond the nodes that count
 

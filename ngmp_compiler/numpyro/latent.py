@@ -9,10 +9,11 @@ import numpy as np
 import numpyro.distributions as dist
 from jax.core import Tracer
 from numpyro.distributions import constraints
+from numpyro.distributions.transforms import OrderedTransform
 
 import ngmp_kernels as kernels
 
-from ..declare.frame import attempt
+from ..declare.frame import attempt, outermost
 from ..declare.inputs import unwrap
 from ..declare.sample import sample
 from ..declare.through import fits
@@ -212,7 +213,13 @@ def _transformed(site: Site, contracted: bool) -> Any:
     if kinds == ["OrderedTransform"] and type(inner.base).__name__ == "Normal":
         inner.name = f"{site.name}_base"
         inner.shape = site.shape
-        return Ordered(_normal(inner, True))
+        coordinates = outermost().coordinates
+        if coordinates is not None:
+            if site.name in coordinates.names:
+                coordinates.names[inner.name] = coordinates.names.pop(site.name)
+            coordinates.candidates[inner.name] = "there is no kernel where these ordered numbers stand"
+        value = _normal(inner, True)
+        return Ordered(value) if is_random(value) else OrderedTransform()(value)
     raise Unlifted
 
 

@@ -187,3 +187,42 @@ def test_expanded_numbers_are_integrated_whole(prior):
     assert bool(post.converged)
     np.testing.assert_allclose(post["sd"].mean, (p * s).sum(-1) / p.sum(-1), rtol=0.01)
     np.testing.assert_allclose(-post.free_energy, np.log(p.sum(-1) * (s[1] - s[0])).sum(), atol=0.01)
+
+
+def test_ordered_numbers_without_a_kernel_are_integrated(only64):
+    """Two levels that rise, in a mixture: the evidence is that of a sum over a grid of them."""
+    y = np.array([-1.1, -0.7, 1.9, 2.2, 2.4])
+
+    def model(y):
+        base = dist.Normal(0.0, 2.0).expand([2]).to_event(1)
+        mu = numpyro.sample("mu", dist.TransformedDistribution(base, dist.transforms.OrderedTransform()))
+        classes = dist.Categorical(probs=jnp.array([0.4, 0.6]))
+        numpyro.sample("y", dist.MixtureSameFamily(classes, dist.Normal(mu, 0.5)), obs=y)
+
+    post = ngmp.compile(ngmp.from_numpyro(model), integrate="auto")(y=y)
+    grid = np.linspace(-12.0, 12.0, 1201)
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    each = 0.4 * stats.norm.pdf(y[:, None, None], a, 0.5) + 0.6 * stats.norm.pdf(y[:, None, None], a + np.exp(b), 0.5)
+    mass = np.prod(each, 0) * stats.norm.pdf(a, 0.0, 2.0) * stats.norm.pdf(b, 0.0, 2.0) * (grid[1] - grid[0]) ** 2
+    assert post.converged
+    np.testing.assert_allclose(post.free_energy, -np.log(mass.sum()), atol=2e-3)
+    np.testing.assert_allclose(post["mu_base"].mean, [(mass * x).sum() / mass.sum() for x in (a, b)], atol=5e-3)
+
+
+def test_a_log_density_that_is_summed_is_one_for_every_row():
+    """`numpyro.factor` of a sum over more rows than a function may have: the answer of the same factor without a sum."""
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    y = np.arange(12.0) % 4
+
+    def model(X, y, how):
+        w = numpyro.sample("w", dist.Normal(jnp.zeros(2), 1.0))
+        l = 0.5 + X @ w  # noqa: E741
+        rows = y * l - jnp.exp(l)
+        numpyro.factor("y", {"rows": rows, "sum": rows.sum(), "apart": (y * l).sum() - jnp.exp(l).sum() + 1.0}[how])
+
+    posts = [ngmp.compile(ngmp.from_numpyro(model))(X=X, y=y, how=how) for how in ("rows", "sum", "apart")]
+    for post in posts[1:]:
+        assert post.converged
+        np.testing.assert_allclose(post["w"].mean, posts[0]["w"].mean, atol=1e-6)
+        np.testing.assert_allclose(post["w"].covariance, posts[0]["w"].covariance, atol=1e-6)
+    np.testing.assert_allclose(posts[1].free_energy, posts[0].free_energy, atol=1e-6)
