@@ -210,7 +210,7 @@ def test_ordered_numbers_without_a_kernel_are_integrated(only64):
 
 
 def test_a_log_density_that_is_summed_is_one_for_every_row():
-    """`numpyro.factor` of a sum over more rows than a function may have: the answer of the same factor without a sum."""
+    """`numpyro.factor` of a sum over more rows than a function may have: as of the same factor without a sum."""
     X = np.random.default_rng(0).normal(size=(12, 2))
     y = np.arange(12.0) % 4
 
