@@ -163,7 +163,7 @@ def test_a_singular_precision_is_a_structure():
 
 def test_an_exported_program_has_the_noise_that_it_was_exported_with(tmp_path):
     inputs = {"y": Y, "start": 4 * np.eye(5), "noise": Q}
-    PROGRAM.export(tmp_path / "program", **inputs)
+    ngmp.compile(series).export(tmp_path / "program", **inputs)
     loaded = ngmp.load_exported(tmp_path / "program")
     found = loaded(y=2 * Y, start=np.eye(5))
     np.testing.assert_allclose(found.free_energy, -dense(np.eye(5), Q, 2 * Y)[2], rtol=1e-10)
