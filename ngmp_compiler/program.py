@@ -269,7 +269,12 @@ class Program(Analyses):
         fixed. `platforms` are such as `("cpu", "cuda")`, by default the one this process runs on.
         """
         bound = bind(self.model, self.signature, args, kwargs)
-        export_run(lambda static, dynamic: self._run_impl(static, dynamic, None, None), path, bound, platforms)
+        self._split(args, kwargs)  # finds the arrays whose contents are structure, and so fixed
+
+        def run(static: Static, dynamic: list[Any]) -> Posterior:
+            return self._run_impl(static, dynamic, None, None)
+
+        export_run(run, path, bound, platforms, self._numbers.contents)
 
     def lower(self, *args: Any, **kwargs: Any) -> Description:
         """The plan for inputs of these shapes (arrays or `jax.ShapeDtypeStruct`), without running anything."""

@@ -106,6 +106,11 @@ class Numbers:
         self._contents: set[tuple[Any, int]] = set()  # the same, of indices whose contents the schedule depends on
         self._known: set[tuple] = set()  # inputs that the model was declared with while all others were traced
 
+    @property
+    def contents(self) -> frozenset[tuple[Any, int]]:
+        """The arrays whose contents are structure, by the tree of the inputs and the place among its leaves."""
+        return frozenset(self._contents)
+
     def split(self, inputs: dict[str, Any], declare: Callable[[Static, list[Any]], None]) -> tuple[Static, list[Any]]:
         """`pipeline.split`, with those integers traced that `declare` goes through without the value of."""
         while True:

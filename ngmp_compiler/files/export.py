@@ -6,7 +6,7 @@ result. It runs wherever jax and this package are installed, on the platforms it
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,20 @@ def traced_and_fixed(inputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, 
     return traced, fixed
 
 
-def export_run(run: Callable[..., Posterior], path: str | Path, bound: dict[str, Any], platforms: Any) -> None:
-    """Write `run(static, dynamic)` of a program, for these inputs by name, to a file."""
+def export_run(
+    run: Callable[..., Posterior], path: str | Path, bound: dict[str, Any], platforms: Any,
+    contents: Collection[tuple] = (),
+) -> None:  # fmt: skip
+    """Write `run(static, dynamic)` of a program, for these inputs by name, to a file; `contents` are as for `split`."""
     traced, fixed = traced_and_fixed(bound)
+    tree = jax.tree.structure(bound)
+    places = jax.tree.unflatten(tree, range(tree.num_leaves))
+    known = {i for of, i in contents if of == tree}
+    for name in [name for name in traced if known.intersection(jax.tree.leaves(places[name]))]:
+        fixed[name] = traced.pop(name)
 
     def whole(inputs: dict[str, Any]) -> Posterior:
-        return run(*split({name: {**fixed, **inputs}[name] for name in bound}))
+        return run(*split({name: {**fixed, **inputs}[name] for name in bound}, contents=contents))
 
     export(whole, path, traced, fixed, platforms)
 

@@ -10,14 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..declare.frame import current_frame, outermost
+from ..declare.inputs import unwrap
 from ..declare.report import deterministic
+from ..declare.sample import factor
 from ..errors import ModelError, Problem
 from ..lift import structural, sums  # noqa: F401  # their rules
 from ..lift.arguments import as_arrays, known
 from ..lift.axes import contracted
 from ..lift.deferred import Deferred, only_scaled, settled
-from ..lift.general import General, Whole
-from ..lift.interpret import Interpreter, Stuck
+from ..lift.general import General, Whole, general
+from ..lift.interpret import Broken, Interpreter, Stuck
 from ..lift.linear import Linear
 from ..lift.values import (
     Linked,
@@ -33,6 +35,9 @@ from .observed import observe
 from .record import Record, record
 from .scan import declare_scan
 from .site import Site, declare_general, words
+
+_SUMS = {"reduce_sum": 1.0, "add": 1.0, "add_any": 1.0, "sub": 1.0, "neg": -1.0, "convert_element_type": 1.0}
+"""Equations that make one number of several, with the sign of the first."""
 
 
 class NumPyroModel:
@@ -117,21 +122,47 @@ class Reading:
         self.latents[r.name] = declare(site, (r.name, axis) in self.contracted, lambda name: True)
 
     def _factor(self, r: Record, value: Any) -> None:
+        if not self._declared(r.name, value):
+            self._sum(r)
+
+    def _declared(self, name: str, value: Any) -> bool:
+        """Whether a log-density, or an array of them, could be declared as a factor of what it depends on."""
         if isinstance(value, (Linear, Linked, Native)):
             function, of = _split(value)
             value = General(value.shape, function, of)
         if isinstance(value, General):
-            declare_general(r.name, value)
+            declare_general(name, value)
         elif isinstance(value, Whole):
-            from ..declare.sample import factor
+            factor(name, lambda *z: jnp.sum(value.function(*z)), *(expression(s) for s in value.scalars))
+        elif not is_random(value) and outermost().coordinates is not None:
+            factor(name, lambda x: x, jnp.sum(value))
+        return not is_random(value) or isinstance(value, (General, Whole))
 
-            factor(r.name, lambda *z: jnp.sum(value.function(*z)), *(expression(s) for s in value.scalars))
-        elif is_random(value):
+    def _sum(self, r: Record) -> None:
+        """A log-density that is a sum over rows, of too many unknowns for one function: a factor for every row."""
+        parts = self._parts(self.run.jaxpr.outvars[r.start], 1.0)
+        values = [(sign, self.run.read(atom)) for sign, atom in parts]
+        broken = next((x for _, x in values if isinstance(x, Broken)), None)
+        if broken is not None:
+            raise broken.error
+        if len(values) == 1 and not np.shape(values[0][1]):
             raise Unlifted
-        elif outermost().coordinates is not None:
-            from ..declare.sample import factor
+        for k, (sign, x) in enumerate(values):
+            x = settled(x)
+            signed = general(lambda v, c=sign: c * v, [x], np.shape(x)) if is_random(x) else sign * unwrap(x)
+            if not self._declared(f"{r.name}_{k + 1}" if k else r.name, signed):
+                raise Unlifted
 
-            factor(r.name, lambda x: x, jnp.sum(value))
+    def _parts(self, atom: Any, sign: float) -> list[tuple[float, Any]]:
+        """The arrays whose entries add up to a number of the jaxpr, each with its sign."""
+        equation = None if hasattr(atom, "val") else self.run.made.get(atom)
+        name = "" if equation is None or atom.aval.shape else equation.primitive.name
+        if equation is None or name not in _SUMS:
+            return [(sign, atom)]
+        if name == "reduce_sum":
+            return [(sign, equation.invars[0])]
+        signs = (sign, -sign if name == "sub" else sign) if len(equation.invars) == 2 else (_SUMS[name] * sign,)
+        return [part for s, v in zip(signs, equation.invars, strict=True) for part in self._parts(v, s)]
 
     def _deterministic(self, r: Record, value: Any) -> None:
         if r.name in current_frame("numpyro.deterministic").nodes:

@@ -207,3 +207,22 @@ def test_ordered_numbers_without_a_kernel_are_integrated(only64):
     assert post.converged
     np.testing.assert_allclose(post.free_energy, -np.log(mass.sum()), atol=2e-3)
     np.testing.assert_allclose(post["mu_base"].mean, [(mass * x).sum() / mass.sum() for x in (a, b)], atol=5e-3)
+
+
+def test_a_log_density_that_is_summed_is_one_for_every_row():
+    """`numpyro.factor` of a sum over more rows than a function may have: as of the same factor without a sum."""
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    y = np.arange(12.0) % 4
+
+    def model(X, y, how):
+        w = numpyro.sample("w", dist.Normal(jnp.zeros(2), 1.0))
+        l = 0.5 + X @ w  # noqa: E741
+        rows = y * l - jnp.exp(l)
+        numpyro.factor("y", {"rows": rows, "sum": rows.sum(), "apart": (y * l).sum() - jnp.exp(l).sum() + 1.0}[how])
+
+    posts = [ngmp.compile(ngmp.from_numpyro(model))(X=X, y=y, how=how) for how in ("rows", "sum", "apart")]
+    for post in posts[1:]:
+        assert post.converged
+        np.testing.assert_allclose(post["w"].mean, posts[0]["w"].mean, atol=1e-6)
+        np.testing.assert_allclose(post["w"].covariance, posts[0]["w"].covariance, atol=1e-6)
+    np.testing.assert_allclose(posts[1].free_energy, posts[0].free_energy, atol=1e-6)

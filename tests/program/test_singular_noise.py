@@ -159,3 +159,13 @@ def test_a_singular_precision_is_a_structure():
     post = ngmp.compile(model)(y=np.array([0.0, 1.0, 3.0]))
     expected = np.linalg.solve(2.0 * rows.T @ rows + 4 * np.eye(3), [0.0, 4.0, 12.0])
     np.testing.assert_allclose(post["x"].mean, expected, rtol=1e-10)
+
+
+def test_an_exported_program_has_the_noise_that_it_was_exported_with(tmp_path):
+    inputs = {"y": Y, "start": 4 * np.eye(5), "noise": Q}
+    ngmp.compile(series).export(tmp_path / "program", **inputs)
+    loaded = ngmp.load_exported(tmp_path / "program")
+    found = loaded(y=2 * Y, start=np.eye(5))
+    np.testing.assert_allclose(found.free_energy, -dense(np.eye(5), Q, 2 * Y)[2], rtol=1e-10)
+    with pytest.raises(TypeError, match="'noise' was fixed"):
+        loaded(**inputs)

@@ -7,7 +7,7 @@ import pytest
 
 import ngmp_compiler as ngmp
 import ngmp_models
-from ngmp_compiler.executors.gaussian import chain as chains
+from ngmp_compiler.executors.gaussian import scalar_chain as chains
 from ngmp_kernels.numerics.lanes import if_any, one_by_one
 
 K = 300  # long enough to run alone
