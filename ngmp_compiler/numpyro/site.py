@@ -99,11 +99,15 @@ class Site:
         kind, names = type(self.base), list(type(self.base).arg_constraints)
         plain = names and all(name in vars(self.base) for name in names) and _is_made_of(kind, names)
         if plain and not self.event_ndim:
-            return [getattr(self.base, k) for k in names], lambda x: kind(**dict(zip(names, x)), validate_args=False)  # noqa: B905
+
+            def made(values: list[Any]) -> Any:  # what it is made of checks numbers, unless they are traced
+                return kind(**dict(zip(names, map(unwrap, values), strict=True)), validate_args=False)
+
+            return [getattr(self.base, k) for k in names], made
         found, tree = jax.tree.flatten(self.base, is_leaf=is_random)
 
         def rebuild(values: list[Any]) -> Any:
-            out = jax.tree.unflatten(tree, values)
+            out = jax.tree.unflatten(tree, list(map(unwrap, values)))
             out._validate_args = False
             out._batch_shape = ()
             return out

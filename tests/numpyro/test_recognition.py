@@ -243,3 +243,14 @@ def test_a_truncated_prior_is_integrated(only64):
     assert post.converged
     np.testing.assert_allclose(post.free_energy, -np.log(mass.sum()), atol=1e-3)
     np.testing.assert_allclose(post["m"].mean, (mass * grid).sum() / mass.sum(), rtol=2e-3)
+
+
+def test_distributions_that_check_what_they_are_made_of():
+    """A GammaPoisson makes a Gamma of its parameters, which asks whether numbers are positive."""
+
+    def model(y):
+        d = numpyro.sample("d", dist.HalfNormal(2.0))
+        numpyro.sample("y", dist.GammaPoisson(d, d / numpyro.sample("m", dist.LogNormal(1.0, 1.0))), obs=y)
+
+    described = ngmp.compile(ngmp.from_numpyro(model), integrate=("d",)).lower(y=np.array([3, 1, 4])).describe()
+    assert "d     positive" in described
