@@ -103,12 +103,12 @@ def chain_messages(
         unary, linear, onward, own, pull, coupling = step
         p, g = told[0] + unary, told[1] + linear
         inverse = 1.0 / (p + own)
-        told = onward * (p * inverse), pull * (p * inverse) + (coupling * inverse) * g
+        told = onward * (p * inverse), (pull * p + coupling * g) * inverse
         return told, told
 
     along = (*(_fold(left, right) for left, right in pairs), _fold(coupling, coupling))
     zero = jnp.zeros(2, unary.dtype)
-    _, told = jax.lax.scan(onward, (zero, zero), along, unroll=2)
+    _, told = jax.lax.scan(onward, (zero, zero), along)  # unrolled, XLA takes ten times as long
     end = zero[:1]
     return ChainMessages(*(
         jnp.stack([jnp.concatenate([end, x[:, 0]]), jnp.concatenate([x[::-1, 1], end])]) for x in told

@@ -103,6 +103,8 @@ def _density(site: Site) -> Any:
     ends = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     if known is None and all(isinstance(e, (int, float)) for e in ends):
         known = ends
+    if known is None and isinstance(ends[0], (int, float)) and ends[0] == 0 and ends[1] is None:
+        known = "positive"
     return None if known is None else kernels.Density(lambda x: d.log_prob(x), known)
 
 

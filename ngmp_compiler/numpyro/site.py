@@ -1,5 +1,6 @@
 """One site of a NumPyro model as it is declared here: a distribution whose parameters are values of `lift`."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,8 @@ class Site:
     def leaves(self) -> tuple[list[Any], Callable[[list[Any]], Any]]:
         """The parameters, and a function from their values to the distribution of one element."""
         kind, names = type(self.base), list(type(self.base).arg_constraints)
-        if not self.event_ndim and names and all(name in vars(self.base) for name in names):
+        plain = names and all(name in vars(self.base) for name in names) and _is_made_of(kind, names)
+        if plain and not self.event_ndim:
             return [getattr(self.base, k) for k in names], lambda x: kind(**dict(zip(names, x)), validate_args=False)  # noqa: B905
         found, tree = jax.tree.flatten(self.base, is_leaf=is_random)
 
@@ -107,6 +109,12 @@ class Site:
             return out
 
         return found, rebuild
+
+
+def _is_made_of(kind: type, names: list[str]) -> bool:
+    """Whether a distribution is made of these parameters alone: a truncated one is of another distribution, too."""
+    given = list(inspect.signature(kind).parameters.values())
+    return all(p.name in names for p in given if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
 
 
 def _traced(x: Any) -> bool:

@@ -226,3 +226,20 @@ def test_a_log_density_that_is_summed_is_one_for_every_row():
         np.testing.assert_allclose(post["w"].mean, posts[0]["w"].mean, atol=1e-6)
         np.testing.assert_allclose(post["w"].covariance, posts[0]["w"].covariance, atol=1e-6)
     np.testing.assert_allclose(posts[1].free_energy, posts[0].free_energy, atol=1e-6)
+
+
+def test_a_truncated_prior_is_integrated(only64):
+    """Of one number: against a grid."""
+    y = np.array([0.1, -0.3, 0.6])
+
+    def model(y):
+        m = numpyro.sample("m", dist.TruncatedNormal(-0.5, 1.0, low=0.0))
+        numpyro.sample("y", dist.Normal(m, 0.7), obs=y)
+
+    post = ngmp.compile(ngmp.from_numpyro(model), integrate="auto")(y=y)
+    grid = np.linspace(0.0, 8.0, 20001)
+    mass = stats.norm.pdf(grid, -0.5, 1.0) / stats.norm.sf(0.5) * np.prod(stats.norm.pdf(y[:, None], grid, 0.7), 0)
+    mass *= grid[1]
+    assert post.converged
+    np.testing.assert_allclose(post.free_energy, -np.log(mass.sum()), atol=1e-3)
+    np.testing.assert_allclose(post["m"].mean, (mass * grid).sum() / mass.sum(), rtol=2e-3)
