@@ -133,8 +133,32 @@ def chain(name: str, **options: Any) -> Template:
     return Template(model, inputs, options)
 
 
+def trend(name: str, **options: Any) -> Template:
+    """A level that walks, and a slope without noise: a state whose noise has a singular covariance."""
+    likelihood, draw = LIKELIHOODS[name]
+
+    def model(data, seen, m, v, q):
+        root = jnp.sqrt(q) * jnp.array([[1.0], [0.0]])
+
+        def step(x, row):
+            x = ngmp.sample("x", MvNormal(jnp.array([[1.0, 1.0], [0.0, 1.0]]) @ x, covariance_root=root))
+            likelihood(dot(jnp.array([1.0, 0.0]), x), seen=row[0], **row[1])
+            return x, None
+
+        each = {k: jnp.broadcast_to(x, seen.shape) for k, x in data.items()}
+        start = ngmp.sample("x0", MvNormal(jnp.stack([m, 0.0 * m]), covariance=jnp.stack([v, 0.01 * v])))
+        ngmp.scan(step, start, (seen, each))
+
+    def inputs(d: Draw) -> dict[str, Any]:
+        q = d.log_uniform(-4, 2) if d.corner else d.log_uniform(-2, 0)
+        return {"data": draw(d, N), "seen": d.mask(N), "m": d.log_centre(), "v": d.variance(), "q": q}
+
+    return Template(model, inputs, options)
+
+
 _SHAPES = {"plate": plate, "regression": regression, "chain": chain}
 _VARIANTS = {
+    "Poisson trend": trend("Poisson"),
     "Poisson chain, EP": chain("Poisson", method=ngmp.EP()),
     "Bernoulli regression, EP": regression("Bernoulli", method=ngmp.EP()),
     "Poisson regression, NCVMP": regression("Poisson", method=ngmp.NCVMP()),

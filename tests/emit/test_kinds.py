@@ -31,22 +31,33 @@ def test_targets_are_those_of_every_group_alone(long):
     result = map.core.run(leaves)
     kinds = [[group.name for group in kind.groups] for kind in map.kinds(result, leaves)]
     assert kinds == [["a", "b", "c"], ["counts"]] + [["more"]] * bool(long)
-    found = map.evaluate(leaves)
-    for group in (g for g in map.projected if len(g.keys) > 1):  # one of a single interface is settled on its edge
-        for j, key in enumerate(group.keys):
-            alone, exists = map.target(group, j, map.incoming(group, result, leaves))
+    groups = [g.name for g in map.projected if len(g.keys) > 1]  # one of a single interface is settled on its edge
+
+    @jax.jit
+    def both(map, leaves):
+        alone, result = {}, map.core.run(leaves)
+        for group in (g for g in map.projected if g.name in groups):
+            incoming = map.incoming(group, result, leaves)
+            alone |= {key: map.target(group, j, incoming) for j, key in enumerate(group.keys)}
+        return map.evaluate(leaves).target, alone
+
+    found, alone = both(map, leaves)
+    for group in (g for g in map.projected if g.name in groups):
+        for key in group.keys:
+            eta, exists = alone[key]
             assert np.all(exists)
-            for x, y in zip(found.target[key].natural, alone.natural, strict=True):
+            for x, y in zip(found[key].natural, eta.natural, strict=True):
                 rows = slice(None) if group.mask is None else np.asarray(group.mask)
                 np.testing.assert_allclose(x[rows], np.broadcast_to(y, x.shape)[rows], rtol=1e-12)
 
 
 def test_free_energies_add_up():
     """The plates of a model that share nothing have the free energies they have in models of their own."""
-    whole = ngmp.compile(precisions)(y=Y, seen=SEEN)
-    parts = [ngmp.compile(precisions)(y={name: Y[name]}, seen=SEEN).free_energy for name in Y]
+    two = {name: Y[name] for name in ("a", "c")}
+    whole = ngmp.compile(precisions)(y=two, seen=SEEN)
+    parts = [ngmp.compile(precisions)(y={name: Y[name]}, seen=SEEN).free_energy for name in two]
     counts = ngmp.compile(precisions)(y={}, seen=SEEN).free_energy
-    np.testing.assert_allclose(whole.free_energy, sum(parts) - 2 * counts, rtol=1e-9)
+    np.testing.assert_allclose(whole.free_energy, sum(parts) - counts, rtol=1e-9)
 
 
 @pytest.mark.parametrize("rule", [ngmp.VMP(), ngmp.NGMP(power=0.5)])
