@@ -156,9 +156,9 @@ class AbstractWrapper(Distribution):
         if not isinstance(base, ConstantFactor):
             return self._made(base, _shift(base, out), out, interfaces, **further)
         if still.conditional is None:  # type: ignore[attr-defined]
-            given = f"{self.label} needs a base that has random parameters or a distribution function"
+            needs = f"{self.label} needs a base that has random parameters or a distribution function"
             works = "integrate= what is unknown of it, or observe the logarithm of a LogNormal with a Normal"
-            raise ValueError(f"{given}; {works}")
+            raise ValueError(f"{needs}; {works}")
         inner = base.conditional
         values = still.values  # type: ignore[attr-defined]
         return self._made(inner, _shift(inner, out), out, values, **further)
