@@ -226,7 +226,7 @@ class Bilinear(AbstractProjected):
 
     def predictive_log_density(self, marginals: Cavities) -> Array:
         each = self.log_density(self._nodes(*marginals))
-        return jax.nn.logsumexp(each, 0) - np.log(_POINTS)
+        return jax.nn.logsumexp(each, 0) - float(np.log(_POINTS))
 
 
 def _lower(out: Any, mean: Any, lefts: Any, rights: Any, precision: Any, log: Any) -> Lowered:

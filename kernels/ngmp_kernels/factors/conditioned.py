@@ -10,6 +10,7 @@ the mass at u is $N(u; c_u, C_u) N(g(x_u); 0, M_u)$, the mean there $x_u - B_u M
 $W - B_u M_u^{-1} B_u^T$. What remains are sums over nodes of u: for a product a b, of one of the two.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -88,7 +89,7 @@ def moments(
     white = jnp.einsum("qnlm,qnm->qnl", whiten, residual)
     size = residual.shape[-1]
     # N(g; 0, P^{-1})^p is N(g; 0, (p P)^{-1}) times a power of the determinant of P and of p.
-    scale = 0.5 * (1.0 - power) * (log_det(cholesky(noise * power)) + size * LOG_2PI) - 0.5 * size * np.log(power)
+    scale = 0.5 * (1.0 - power) * (log_det(cholesky(noise * power)) + size * LOG_2PI) - 0.5 * size * math.log(power)
     log_f = scale - 0.5 * (log_det(chol) + size * LOG_2PI + jnp.sum(white**2, -1))
     ratio = 0.5 * jnp.sum(eps**2, -1)[:, None] - 0.5 * jnp.sum(w**2, -1) + 0.5 * log_det(turn)
     log_mass = log_weights[:, None] + ratio + log_f

@@ -86,3 +86,12 @@ def test_rows_that_differ_from_factor_to_factor():
     assert independent(same, [0, 1]) == (0,)
     differ = np.array([[[1.0, 0.0], [1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
     assert independent(differ, [0, 1]) is None
+
+
+def test_single_precision_stays():
+    """Also where double precision is enabled: scalars of numpy are double, and make all of it so."""
+    out, precision = jnp.array([[0.7]], jnp.float32), jnp.array([[[2.5]]], jnp.float32)
+    factor, cavity = Bilinear.of((1, 2), out, precision, None, None), random_cavity(4, 3)
+    cavity = MvGaussian(cavity.eta1.astype(jnp.float32), cavity.eta2.astype(jnp.float32))
+    found, total = factor.matched(cavity, cavity, 1.0)
+    assert found.eta1.dtype == found.eta2.dtype == total.dtype == jnp.float32
