@@ -4,6 +4,7 @@ Carries that no random variable reaches (a time, say) are computed beforehand an
 chain starts at a constant, the first step is declared by itself.
 """
 
+import functools
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -36,14 +37,24 @@ class Body(NamedTuple):
 
 
 def record_scan(recorder: Recorder, msg: dict[str, Any]) -> None:
-    """Have a scan recorded in the place of being run."""
+    """Have a scan recorded in the place of being run, and of a `cond` the branch that is taken."""
     if msg["fn"].__name__ != "scan_wrapper":
+        msg["fn"] = functools.partial(_branch, recorder)
         return
 
     def run(f: Any, init: Any, xs: Any, length: int | None, reverse: bool, **_: Any) -> Any:
         return _record(recorder, f, init, xs, length, reverse)
 
     msg["fn"] = run
+
+
+def _branch(recorder: Recorder, taken: Any, yes: Any, no: Any, operand: Any, **_: Any) -> Any:
+    """The sites of a branch, as any others are; refused where which one depends on what is not known."""
+    if isinstance(taken, Tracer):
+        given = "stochastic control flow: which branch of numpyro's cond is taken depends on a traced value"
+        recorder.report("cond", given, "give a flag that is known, or one distribution with parameters by jnp.where")
+        taken = True
+    return (yes if taken else no)(operand), SimpleNamespace(trace={})
 
 
 def _record(recorder: Recorder, f: Any, init: Any, xs: Any, length: int | None, reverse: bool) -> Any:

@@ -254,3 +254,19 @@ def test_distributions_that_check_what_they_are_made_of():
 
     described = ngmp.compile(ngmp.from_numpyro(model), integrate=("d",)).lower(y=np.array([3, 1, 4])).describe()
     assert "d     positive" in described
+
+
+def test_a_branch_that_is_known_is_taken_and_any_other_is_refused():
+    from numpyro.contrib.control_flow import cond
+
+    def model(y, wide, random):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        narrow, broad = (lambda _, s=s: numpyro.sample("b", dist.Normal(a, s)) for s in (1.0, 5.0))
+        b = cond(a > 0.0 if random else wide, broad, narrow, None)
+        numpyro.sample("y", dist.Normal(b, 1.0), obs=y)
+
+    for wide, variance in ((True, 27.0), (False, 3.0)):
+        post = ngmp.compile(ngmp.from_numpyro(model))(y=0.5, wide=wide, random=False)
+        np.testing.assert_allclose(post.free_energy, -stats.norm.logpdf(0.5, 0.0, np.sqrt(variance)), rtol=1e-5)
+    with pytest.raises(ngmp.ModelError, match=r"stochastic control flow.*test_recognition.py:\d+"):
+        described(model, y=0.5, wide=True, random=True)
